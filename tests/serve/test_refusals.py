@@ -105,6 +105,10 @@ BAD: dict[str, tuple[int, Any]] = {
     ),
     "a group of no class": (422, {**GOOD, "groups": {"pet": ["fox"]}}),
     "groups that overlap": (422, {**GOOD, "labels": ["a", "b", "c"], "groups": {"x": ["a", "b"], "y": ["b", "c"]}}),
+    "a group member that is a list": (422, {**GOOD, "groups": {"pet": [["cat"]]}}),
+    "a group member that is an object": (422, {**GOOD, "groups": {"pet": [{}]}}),
+    "an empty list of labels": (422, {**GOOD, "labels": []}),
+    "an empty list of labels of an image": (422, {**GOOD, "labels": [[]]}),
     "a group of nothing": (422, {**GOOD, "groups": {"pet": {}}}),
     "two lists of labels for one image": (422, {**GOOD, "labels": [LABELS, LABELS]}),
     "a list of labels that holds a number": (422, {**GOOD, "labels": [["cat", 1]]}),
@@ -157,11 +161,12 @@ def test_bad_forms(local: Local) -> None:
             (one * 17, {"labels": "cat,dog"}),
             ([("file", image_file(1))], {"labels": "cat,dog"}),
             (one, {"labels": "cat,dog", "top": "many"}),
-            (one, {"labels": "[" * 100_000}),
             (one, {"labels": '["cat", '}),
             (one, {"labels": "cat,dog", "path": "/etc/passwd"}),
         ):
             assert client.post("/v1/predict/form", files=files, data=data).status_code == 422, data
+        for data in ({"labels": "[" * 100_000}, {"labels": "cat,dog", "groups": '{"a": ["cat"], "a": ["dog"]}'}):
+            assert client.post("/v1/predict/form", files=one, data=data).status_code == 400, data
 
 
 def test_a_large_body(local: Local) -> None:

@@ -13,6 +13,7 @@ import pytest
 from oracles.pages.servers import PATIENCE, image_file, text_of
 
 import otpt
+import otpt.tasks.multi_label
 from otpt.errors import OtptError
 from otpt.serve import Limits, Service, create_app
 from otpt.serve.engine import Unit
@@ -59,8 +60,8 @@ def waiting(service: Service, images: int, client: str = "") -> list[Unit]:
     (query,) = service.catalogue.queries(asked, 1, service.limits)
     predictor = service._texts.prepare(query.key, lambda: service._predictor(query))
     files = [ImageFile.read(image_file(i), service.limits.pixels) for i in range(images)]
-    units = [Unit(query, predictor, file, client) for file in files]
-    service._engine.submit(units)
+    units = [Unit(query, file, client) for file in files]
+    service._engine.submit(units, predictor)
     return units
 
 
@@ -281,6 +282,42 @@ def test_all_addresses_of_a_request_share_its_time(
     assert late.status_code == 503
     assert allowed[0] <= 0.2
     assert sum(allowed) <= 2 * allowed[0]
+
+
+def test_lists_of_a_request_do_not_wait_for_each_other(classifier: otpt.Classifier) -> None:
+    """Each list is larger than the budget: the next one is prepared when the engine has released it."""
+    service = make(classifier, text_cache=1, limits={"seconds": 60.0})
+    service.start()
+    lists = [[f"{word} {i}" for word in ("cat", "dog")] for i in range(4)]
+    asked = {"images": [GOOD["image"]] * 4, "labels": lists, "method": "tpt"}
+    (answer,) = send(create_app(service), {"json": asked})
+    assert answer.status_code == 200, answer.text
+    service.close()
+
+
+def test_images_that_a_method_opens_again_count_as_pixels(
+    classifier: otpt.Classifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Images above 4 megapixels are not kept; several labels are predicted from the image itself."""
+    side, opened, most = 2100, 0, 0
+    grid_views = otpt.tasks.multi_label.grid_views
+
+    def slow(*arguments: Any) -> Any:
+        nonlocal opened, most
+        opened += 1
+        most = max(most, opened)
+        time.sleep(0.1)
+        opened -= 1
+        return grid_views(*arguments)
+
+    monkeypatch.setattr("otpt.tasks.multi_label.grid_views", slow)
+    service = make(classifier, limits={"pixels": side * side}, threads=2)
+    service.start()
+    images = [text_of(image_file(i, size=(side, side), form="JPEG")) for i in range(3)]
+    (answer,) = send(create_app(service), {"json": {"images": images, "labels": ["cat", "dog"], "multi_label": True}})
+    service.close()
+    assert answer.status_code == 200, answer.text
+    assert most == 1
 
 
 def test_limits_that_make_no_sense() -> None:

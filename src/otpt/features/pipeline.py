@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -188,6 +188,11 @@ class FeaturePipeline:
         if waiting:
             self._encode(waiting)
             yield waiting
+
+    def reopening(self, images: Sequence[EncodedImage]) -> AbstractContextManager[None]:
+        """Hold the pixels of images that a method opens again."""
+        again = sum(image.task.pixels for image in images if image.task.keep_image and image.opened is None)
+        return nullcontext() if self._pixels is None or not again else self._pixels.hold(again)
 
     def encode_more(self, images: Sequence[EncodedImage]) -> None:
         """Make and encode the views that images are missing (:attr:`EncodedImage.missing`)."""

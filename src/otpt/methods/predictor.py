@@ -180,7 +180,8 @@ def stream(
     def predict(batch: Batch) -> list[Any]:
         wanted = [image.task.wanted for image in batch.images]
         try:
-            with cancellable(lambda: all(each is not None and not each() for each in wanted)):
+            gone = cancellable(lambda: all(each is not None and not each() for each in wanted))
+            with pipeline.reopening(batch.images), gone:
                 return batch.images[0].task.predictor(batch)
         except Exception as error:
             if not catch:

@@ -51,7 +51,7 @@ class Prompt:
         words = re.sub(r"\s+", " ", self.words.replace("_", " ").replace(BRACES, f" {PLACE} ")).strip()
         if words.count(PLACE) > 1:
             raise OtptError(
-                f"The prompt {words!r} has the class name in {words.count(PLACE)} places; expected one {PLACE} at most."
+                f"The prompt {self.words!r} has the class name in {words.count(PLACE)} places; expected one at most."
             )
         # the full stop is added later; the end is the default place of the name
         words = words.removesuffix(".").strip().removesuffix(PLACE).strip()

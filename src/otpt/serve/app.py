@@ -6,7 +6,6 @@ app = create_app(Service({"pocket": load_backbone("pocket")}))
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
@@ -31,7 +30,7 @@ from otpt.data.emoji import load_emoji
 from otpt.errors import OtptError
 from otpt.methods import field_names, known_parts, published_names
 from otpt.registry import AXES
-from otpt.serve.errors import Json, RequestError, invalid_field, unavailable
+from otpt.serve.errors import Json, RequestError, invalid_field, read_json, unavailable
 from otpt.serve.guard import Guard
 from otpt.serve.images import data_url
 from otpt.serve.queries import served_method
@@ -56,8 +55,6 @@ _log = logging.getLogger("otpt.serve")
 _EXAMPLES = {"emoji/animals": (0, 1, 5, 17), "emoji/food": (0, 4, 12, 30), "emoji/travel": (40, 60)}
 """Set → positions of images that the page offers."""
 _OFFERED = 8  # labels that come with an image
-_VALUES = 200_000  # values of a JSON body: each takes about a hundred times its bytes
-_KEYS = 100  # of a JSON object
 
 MultiPartParser.spool_max_size = 1 << 40  # uploads stay in memory, which the guard limits; nothing is written to disk
 
@@ -143,33 +140,10 @@ class StrictRoute(APIRoute):
 
 
 class _Request(Request):
-    """Refuses JSON with duplicate keys, of which readers take different ones, and with too many values."""
+    """A request whose JSON is read strictly."""
 
     async def json(self) -> Any:
-        body = await self.body()
-        if sum(map(body.count, (b",", b"[", b"{"))) > _VALUES:
-            raise RequestError(400, "invalid-json", "The body has too many values.", expected=f"at most {_VALUES:,}")
-        try:
-            return json.loads(body, object_pairs_hook=_unique, parse_constant=_no_number)
-        except (json.JSONDecodeError, RequestError):
-            raise
-        except (ValueError, RecursionError) as error:  # an encoding, a very long number, very deep nesting
-            raise RequestError(400, "invalid-json", f"The body is not JSON: {error}"[:200]) from None
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(pairs) > _KEYS:
-        raise RequestError(400, "invalid-json", f"A JSON object has {len(pairs):,} keys.", expected=f"at most {_KEYS}")
-    if len(found) < len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in found if keys.count(key) > 1)
-        raise RequestError(400, "duplicate-key", "A JSON object has a key twice.", given=twice[:60])
-    return found
-
-
-def _no_number(text: str) -> Any:
-    raise RequestError(400, "invalid-json", f"{text} is not JSON.", given=text, expected="a finite number")
+        return read_json(await self.body())
 
 
 _routes = APIRouter(route_class=StrictRoute, responses=BAD)

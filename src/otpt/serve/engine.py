@@ -50,12 +50,12 @@ class Unit:
     """
 
     query: Query
-    predictor: Predictor
     file: Any
     client: str = ""
     show_views: bool = False
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PARTS, 0.0))
-    accepted: float = field(default_factory=time.perf_counter)
+    accepted: float = 0.0
+    predictor: Predictor | None = None  # until its turn comes: a request may have a list for each image
     future: Future[Answer] = field(default_factory=Future)
 
     def __post_init__(self) -> None:
@@ -161,10 +161,11 @@ class Engine:
             for unit in (*self._begun, *(unit for units in self._waiting.values() for unit in units)):
                 unit.settle(unavailable("closing", "The service has ended."))
 
-    def submit(self, units: list[Unit]) -> None:
-        """Accept images."""
+    def submit(self, units: list[Unit], predictor: Predictor) -> None:
+        """Accept images of one class list."""
         with self._change:
             for unit in units:
+                unit.accepted, unit.predictor = time.perf_counter(), predictor
                 self._waiting.setdefault(unit.client, deque()).append(unit)
             self._change.notify_all()
 
@@ -222,14 +223,17 @@ class Engine:
                 if units:  # the other clients come first
                     self._waiting[unit.client] = units
                 self._begun.add(unit)
+                predictor, unit.predictor = unit.predictor, None
+            assert predictor is not None
             unit.seconds["queue"] = unit.seconds["queue"] or time.perf_counter() - unit.accepted
-            yield unit.predictor.task(
+            yield predictor.task(
                 unit,
                 unit.file.open,
                 seed=unit.query.settings.seed,
                 wanted=lambda unit=unit: not unit.future.done(),
                 pixels=unit.file.pixels,
             )
+            del predictor
 
 
 def _answer(image: EncodedImage, outputs: list[Output] | Exception) -> Answer | Exception:
@@ -238,7 +242,7 @@ def _answer(image: EncodedImage, outputs: list[Output] | Exception) -> Answer | 
         if not isinstance(outputs, (OtptError, Cancelled)):
             _log.error("an image was not predicted", exc_info=outputs)
         return outputs
-    logits = unit.predictor.view_logits(image) if unit.show_views else None
+    logits = image.task.predictor.view_logits(image) if unit.show_views else None
     return Answer(outputs, None if logits is None else to_host([logits])[0])
 
 

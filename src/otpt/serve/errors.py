@@ -11,6 +11,8 @@ from typing import Any
 from fastapi import HTTPException
 from fastapi.responses import JSONResponse
 
+_VALUES = 200_000  # values of a JSON body: each takes about a hundred times its bytes
+_KEYS = 100  # of a JSON object
 _short = reprlib.Repr()
 _short.maxstring = _short.maxother = 60  # characters: the value may be an image
 
@@ -60,6 +62,34 @@ def invalid_field(error: Mapping[str, Any], names: Iterable[str], elsewhere: Ite
         hint = f"Did you mean {near[0]!r}?"
     given = None if error["type"] == "missing" else _short.repr(error.get("input"))
     return RequestError(422, "invalid-field", f"{where[:200]}: {error['msg']}.", given=given, hint=hint)
+
+
+def read_json(body: bytes | str) -> Any:
+    """JSON without duplicate keys, of which readers take different ones, and without very many values."""
+    comma, bracket, brace = (b",", b"[", b"{") if isinstance(body, bytes) else (",", "[", "{")
+    if body.count(comma) + body.count(bracket) + body.count(brace) > _VALUES:
+        raise RequestError(400, "invalid-json", "The body has too many values.", expected=f"at most {_VALUES:,}")
+    try:
+        return json.loads(body, object_pairs_hook=_unique, parse_constant=_no_number)
+    except json.JSONDecodeError:
+        raise
+    except (ValueError, RecursionError) as error:  # an encoding, a very long number, very deep nesting
+        raise RequestError(400, "invalid-json", f"The body is not JSON: {error}"[:200]) from None
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(pairs) > _KEYS:
+        raise RequestError(400, "invalid-json", f"A JSON object has {len(pairs):,} keys.", expected=f"at most {_KEYS}")
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in found if keys.count(key) > 1)
+        raise RequestError(400, "duplicate-key", "A JSON object has a key twice.", given=twice[:60])
+    return found
+
+
+def _no_number(text: str) -> Any:
+    raise RequestError(400, "invalid-json", f"{text} is not JSON.", given=text, expected="a finite number")
 
 
 def check_count(what: str, count: int, most: int) -> None:

@@ -102,6 +102,8 @@ class Catalogue:
         if name is not None:
             return _look_up("class list", name, self.classes)
         found = tuple(labels or ())
+        if not found:
+            raise OtptError("The list of labels is empty; expected two labels at least.")
         check_count("labels", len(found), limits.labels)
         _check_texts("label", found, limits.label_length)
         return ClassList(found, found)
@@ -119,6 +121,8 @@ class Catalogue:
         check_count("calibrations", len(asked.calibration or []), len(names))
         _check_texts("template", (*templates, asked.template or ""), limits.label_length)
         _check_texts("group", groups, limits.label_length)
+        if isinstance(asked.explain, str) and asked.explain not in listed.names:
+            raise unknown("label", asked.explain, listed.names)
         if asked.multi_label and (asked.calibration or len(names) > 1):
             raise OtptError(
                 "Several methods or a calibration were given with multi_label; they need one label per image."

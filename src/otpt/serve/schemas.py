@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 from fastapi import UploadFile
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
+from otpt.serve.errors import read_json
 from otpt.settings import Settings
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGP4z8AAAAMBAQDJ/pLvAAAAAElFTkSuQmCC"
@@ -78,10 +78,7 @@ class FormOptions(Options):
         for name in {"labels", "templates", "methods", "calibration", "groups"} & set(found):
             texts = found[name] if isinstance(found[name], list) else [found[name]]
             if len(texts) == 1 and isinstance(text := texts[0], str):
-                try:
-                    found[name] = json.loads(text) if text[:1] in ("[", "{") else [w.strip() for w in text.split(",")]
-                except RecursionError:
-                    raise ValueError("the JSON is nested too deeply") from None
+                found[name] = read_json(text) if text[:1] in ("[", "{") else [w.strip() for w in text.split(",")]
         for name in {"reject", "explain"} & set(found):
             text = str(found[name])
             found[name] = {"true": True, "false": False}.get(text.lower(), text)

@@ -22,10 +22,10 @@ from torch import Tensor
 from otpt.backbones import Backbone, load_backbone
 from otpt.calibration import Calibration, read_calibration
 from otpt.data.classes import ClassList, read_class_list
-from otpt.errors import OtptError, unknown
+from otpt.errors import OtptError
 from otpt.features.pipeline import PixelBudget
 from otpt.images import is_url, open_image, open_with_digest
-from otpt.methods import Predictor, check_fit
+from otpt.methods import Predictor, check_fit, recipe_for
 from otpt.objectives import select_fraction, view_entropies
 from otpt.prediction import Prediction
 from otpt.serve.config import ServiceConfig, read_folder
@@ -117,8 +117,8 @@ class Service:
         file = ImageFile.read(base64.b64decode(PIXEL), self.limits.pixels)
         try:
             for query in self._warm_ups:
-                unit = Unit(query, self._texts.prepare(query.key, partial(self._predictor, query)), file)
-                self._engine.submit([unit])
+                unit = Unit(query, file)
+                self._engine.submit([unit], self._texts.prepare(query.key, partial(self._predictor, query)))
                 unit.future.result()
         except Exception:
             _log.exception("the warm-up failed")
@@ -182,6 +182,7 @@ class Service:
             raise unavailable("closing", "The service is shutting down.")
         check_count("images", len(images), 1 if asked.show_views or asked.explain else self.limits.images)
         seconds = dict.fromkeys(PARTS, 0.0)
+        units: list[Unit] = []
         try:
             with self._admitted(client, len(images)):
                 async with asyncio.timeout(self.limits.seconds):
@@ -189,19 +190,16 @@ class Service:
                     scores = sum(min(asked.top, len(each.settings.classes)) for each in queries)
                     check_count("scores", scores * len(queries[0].settings.methods), self.limits.scores)
                     deadline = begun + self.limits.seconds / 2
-                    files = [await self._file(each, client, deadline) for each in images]
+                    for own, image in zip(queries, images, strict=True):
+                        file = await self._file(image, client, deadline)
+                        units.append(Unit(own, file, client, asked.show_views, seconds))
                     read = time.perf_counter()
-                    prepared: dict[Hashable, Predictor] = {}
-                    for own in queries:
-                        if own.key not in prepared:
-                            prepared[own.key] = await self._prepare(own, client, lambda: finished)
-                    accepted = time.perf_counter()
-                    seconds["texts"] = accepted - read
-                    units = [
-                        Unit(own, prepared[own.key], file, client, asked.show_views, seconds, accepted)
-                        for own, file in zip(queries, files, strict=True)
-                    ]
-                    self._engine.submit(units)
+                    for key in dict.fromkeys(own.key for own in queries):  # a list is released before the next one
+                        alike = [unit for unit in units if unit.query.key == key]
+                        predictor = await self._prepare(alike[0].query, client, lambda: finished)
+                        self._engine.submit(alike, predictor)
+                        del predictor
+                    seconds["texts"] = time.perf_counter() - read
                     waiting = (asyncio.wrap_future(unit.future) for unit in units)
                     answers = await asyncio.gather(*waiting, return_exceptions=True)
                     results = await _run(self._readers, _results, asked, queries, answers)
@@ -211,8 +209,10 @@ class Service:
                         results[0]["heat_map"] = await self._explain(asked.explain, units[0], lambda: finished)
         finally:
             finished = True
+            for unit in units:
+                unit.future.cancel()
         now = time.perf_counter()
-        self._rate += 0.3 * ((now - max(self._finished, accepted)) / len(images) - self._rate)
+        self._rate += 0.3 * ((now - max(self._finished, units[0].accepted)) / len(images) - self._rate)
         self._finished = now
         labels = [list(each.settings.classes) for each in queries]
         return {
@@ -285,9 +285,10 @@ class Service:
         """All views as data URLs, the clean one first; the entropies of their zero-shot predictions; those selected."""
         settings, preprocessing = unit.query.settings, self.catalogue.models[unit.query.model].preprocessing
         found: dict[str, Any] = {"images": [], "entropies": None, "selected": []}
-        if not unit.predictor.recipes:  # the method makes its own
+        recipes = [each for method in settings.methods if (each := recipe_for(settings, method)) is not None]
+        if not recipes:  # the method makes its own
             return found
-        recipe = max(unit.predictor.recipes, key=lambda each: each.n_views)
+        recipe = max(recipes, key=lambda each: each.n_views)
         with self._pixels.hold(unit.file.pixels):
             opened, digest = open_with_digest(unit.file.open())
             views = make_views(opened, recipe, preprocessing, seed=settings.seed, image_id=digest)
@@ -299,9 +300,6 @@ class Service:
 
     async def _explain(self, label: str | bool, unit: Unit, stop: Callable[[], bool]) -> dict[str, Any]:
         """The heat map of a label, by default of the first method's answer."""
-        names = unit.query.settings.classes
-        if isinstance(label, str) and label not in names:
-            raise unknown("label", label, names)
         predictor = await self._prepare(unit.query.for_crops(), unit.client, stop)
         async with self._turn("heat map", unit.client, 1):
             return await _run(self._explainer, self._heat_map, label, unit, predictor, stop)

@@ -76,8 +76,8 @@ class Groups:
                 raise OtptError(f"The group {name!r} is {members!r:.80}; expected a list of class names.")
             else:
                 for each in members:
-                    if each not in places:
-                        raise unknown(f"class of the group {name!r}:", each, classes)
+                    if not isinstance(each, str) or each not in places:
+                        raise unknown(f"class of the group {name!r}:", str(each)[:200], classes)
                 inside = {places[each] for each in members}
             if not inside:
                 raise OtptError(f"The group {name!r} has no members; expected at least one class.")

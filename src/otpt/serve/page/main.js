@@ -33,7 +33,8 @@ function missing() {
   return labelFault() || (chosenMethods().length === 0 && !chosenOptions().multi_label ? "Choose a method at least." : "");
 }
 
-async function classify() {
+/** Asks now; `pressed`: the reader waits for the answer and is led to it. */
+async function classify(pressed = false) {
   clearTimeout(timer);
   running?.abort();
   const controller = (running = new AbortController());
@@ -46,6 +47,7 @@ async function classify() {
     const answer = await send("compare", { image: image.base64, ...body, show_views: true }, controller.signal);
     const [result] = answer.results;
     show(answer, result, body, image, (performance.now() - begun) / 1000);
+    if (pressed) $("found").firstElementChild.scrollIntoView({ block: "nearest" });
   } catch (error) {
     if (error.name !== "AbortError") showError(error);
   } finally {
@@ -97,7 +99,7 @@ function showError(error, place = $("answers")) {
   if (error.hint) lines.push(make("span", {}, error.hint));
   $("error").replaceChildren(...lines);
   $("error").hidden = false;
-  $("found").hidden = place.id === "answers";
+  if (place.id !== "map-block") $("found").hidden = true;
   $("error").scrollIntoView({ block: "nearest" });
 }
 
@@ -167,6 +169,6 @@ $("form").addEventListener("submit", (event) => {
   event.preventDefault();
   const lack = missing();
   if (lack) showError(new Error(lack), event.submitter ?? $("go"));
-  else classify();
+  else classify(true);
 });
 begin();

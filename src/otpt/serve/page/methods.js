@@ -1,6 +1,6 @@
 // The methods to compare: a few at hand, any other by name.
 
-import { $, make } from "./dom.js";
+import { $, listed, make } from "./dom.js";
 
 // The methods at hand, in words for visitors.
 const AT_HAND = {
@@ -17,8 +17,12 @@ let summaries = new Map();
 /** Names of the methods that are switched on, in the order shown. */
 export const chosenMethods = () => [...$("methods").querySelectorAll("input:checked")].map((box) => box.value);
 
-/** What a method does, in a sentence; empty for a composed name. */
-export const summaryOf = (name) => PLAIN[name] ?? summaries.get(name) ?? "";
+/** What a method does, in a sentence; a composed name is told by its first part. */
+export function summaryOf(name) {
+  const [first, ...others] = name.split("+");
+  if (PLAIN[first]) return others.length === 0 ? PLAIN[first] : `${PLAIN[first]} Combined with ${listed(others)}.`;
+  return summaries.get(name) ?? "";
+}
 
 /** The service's default method, if it is among these names, else the last of them. */
 export const mainOf = (names) => (names.includes(usual) ? usual : names.at(-1));
