@@ -151,6 +151,30 @@ def test_colours_width_and_errors(server: Server, browser: Browser) -> None:
     assert [line for line in browser.console if "422" not in line] == []
 
 
+def test_several_labels_groups_and_a_heat_map(server: Server, browser: Browser) -> None:
+    browser.open(server.url)
+    browser.wait('document.querySelectorAll("#methods input").length > 0')
+    browser.run(typed("views", 2))
+    browser.run(typed("labels", "\n".join(LABELS), "input"))
+    browser.run('document.getElementById("several").click()')
+    several = ask(browser, DROP.format(image=text_of(image_file(5))))
+    assert list(several) == ["multi-label"]
+    assert browser.run('document.getElementById("methods-block").hidden && document.getElementById("trust").hidden')
+    assert browser.run('document.getElementById("views-block").hidden'), "its crops are not these views"
+
+    browser.run('document.getElementById("several").click()')
+    browser.run(typed("threshold", 0.999))
+    ask(browser, typed("groups", f"all of them: {', '.join(LABELS)}"))
+    assert "all of them" in browser.run('document.getElementById("headline").textContent')
+    browser.run('document.getElementById("map-go").click()')
+    browser.wait('document.querySelector("#map .layer") !== null')
+    assert "%" in browser.run('document.querySelector("#map figcaption").textContent')
+    box = "(each) => JSON.stringify(each.getBoundingClientRect())"
+    boxes = browser.run(f'[...document.querySelectorAll("#map img")].map({box})')
+    assert boxes[0] == boxes[1], "the map covers the image"
+    assert browser.console == []
+
+
 def test_the_token_comes_first(browser: Browser, tmp_path: Path, without_proxy: None) -> None:
     (tmp_path / "token").write_text("0123456789abcdef")
     with serving("--method", "zero-shot", "--views", "1", "--token-file", str(tmp_path / "token")) as guarded:
