@@ -96,6 +96,14 @@ def test_several_labels(local: Local, classifier: otpt.Classifier) -> None:
     assert found["heat_map"]["confidence"] == pytest.approx(dict(expected.top(4))["owl"], abs=CLOSE)
 
 
+def test_a_single_label(local: Local, classifier: otpt.Classifier) -> None:
+    expected = otpt.Classifier(classifier.backbone, classes=["owl"]).predict(image_file(3))
+    with local.client() as client:
+        answer = client.post("/v1/predict", json={"image": text_of(image_file(3)), "labels": ["owl"]}).json()
+    assert same(answer["results"][0], expected)
+    assert 0 < answer["results"][0]["confidence"] < 1
+
+
 def test_groups_and_back_off(local: Local, classifier: otpt.Classifier) -> None:
     groups = {"animal": {"pet": ["cat", "dog"], "wild": ["red panda", "owl"]}}
     expected = classifier.set_classes(ANIMALS, groups=groups).predict(image_file(3))

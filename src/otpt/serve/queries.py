@@ -103,7 +103,7 @@ class Catalogue:
             return _look_up("class list", name, self.classes)
         found = tuple(labels or ())
         if not found:
-            raise OtptError("The list of labels is empty; expected two labels at least.")
+            raise OtptError("The list of labels is empty; expected some labels.")
         check_count("labels", len(found), limits.labels)
         _check_texts("label", found, limits.label_length)
         return ClassList(found, found)
@@ -111,7 +111,8 @@ class Catalogue:
     def _query(self, asked: Asked, listed: ClassList, limits: Limits) -> Query:
         model = asked.model or next(iter(self.models))
         backbone = _look_up("model", model, self.models)
-        names = asked.methods or [MULTI_LABEL if asked.multi_label else self.method]
+        several = asked.multi_label or len(listed.names) == 1
+        names = asked.methods or [MULTI_LABEL if several else self.method]
         views = asked.views or self.views
         groups, templates = _group_names(asked.groups), asked.templates or []
         check_count("methods", len(names), limits.methods)
@@ -123,10 +124,10 @@ class Catalogue:
         _check_texts("group", groups, limits.label_length)
         if isinstance(asked.explain, str) and asked.explain not in listed.names:
             raise unknown("label", asked.explain, listed.names)
-        if asked.multi_label and (asked.calibration or len(names) > 1):
-            raise OtptError(
-                "Several methods or a calibration were given with multi_label; they need one label per image."
-            )
+        if several and len(names) > 1:
+            raise OtptError("Several methods were given with multi_label or a single label; expected one.")
+        if asked.explain and len(listed.names) == 1:
+            raise OtptError("A heat map compares labels; expected two at least.")
         calibrations = [_look_up("calibration", each, self.calibrations) for each in asked.calibration or ()]
         own = None if asked.templates is None else Templates("templates", templates)
         words = asked.template if asked.template is not None or own is not None else listed.prompt

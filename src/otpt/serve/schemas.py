@@ -174,7 +174,9 @@ class Result(BaseModel):
     top: list[Scored]
     flags: list[str]
     extras: dict[str, float | None]
-    labels_above: list[str] | None = Field(None, description="labels that reach the threshold, with multi_label")
+    labels_above: list[str] | None = Field(
+        None, description="labels that reach the threshold, with multi_label or one label"
+    )
     groups: dict[str, float] | None = Field(None, description="the probability of each group, with groups")
     back_off: dict[Literal["name", "confidence", "classes"], Any] | None = Field(
         None, description="the most specific class or group that reaches the threshold, null if none does; with groups"

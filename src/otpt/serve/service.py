@@ -35,6 +35,7 @@ from otpt.serve.images import ImageFile, data_url, decode_base64, fetch, thumbna
 from otpt.serve.metrics import Metrics
 from otpt.serve.queries import Catalogue, Query, served_method
 from otpt.serve.schemas import PIXEL, Asked, PredictRequest
+from otpt.settings import MULTI_LABEL
 from otpt.tasks.explain import HeatMap, crop_map
 from otpt.threads import cancellable, make_pool
 from otpt.views import make_views
@@ -346,7 +347,7 @@ def _result(prediction: Prediction, asked: Asked) -> dict[str, Any]:
     found["top"] = [{"label": label, "score": score} for label, score in prediction.top(asked.top)]
     if prediction.rejected is not None:
         found["unknown_score"] = found["extras"].pop("unknown_score")
-    if asked.multi_label:
+    if prediction.method == MULTI_LABEL:
         found["labels_above"] = prediction.labels_above(asked.threshold)
     if prediction.grouping is not None:
         best = prediction.back_off(asked.threshold)

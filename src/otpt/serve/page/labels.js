@@ -14,7 +14,7 @@ export function chosenLabels() {
 export function labelFault() {
   if ($("list").value) return "";
   const labels = typed();
-  if (labels.length < 2) return "Name two labels at least.";
+  if (labels.length === 0 || (labels.length === 1 && !$("several").checked)) return "Name two labels at least.";
   const twice = labels.find((label, at) => labels.indexOf(label) !== at);
   return twice ? `“${twice}” is there twice.` : "";
 }

@@ -63,6 +63,7 @@ function show(answer, result, body, image, seconds) {
   showBars($("bars"), methods);
   const main = mainOf(Object.keys(methods));
   const { methods: _, ...question } = body;
+  $("map-block").hidden = answer.labels.length < 2; // a map compares labels
   offerMap(image, methods[main].top.map((each) => each.label), { ...question, method: main }, showError);
   showTuning(methods);
   showViews(result.views);
