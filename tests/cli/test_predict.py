@@ -10,6 +10,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from otpt.rejection import NO_PROMISE
+
 from .conftest import Run
 
 
@@ -63,8 +65,10 @@ def test_files_agree_and_have_no_columns_that_were_not_asked_for(
     assert list(rows.confidence) == list(pd.read_parquet(tmp_path / "p.parquet").confidence)
     assert list(rows.confidence) == [line["confidence"] for line in lines]
     assert not {"rejected", "set", "abstained"} & {*rows.columns, *lines[0]}
-    assert otpt("predict", images, *words, "--out", "r.csv", "--reject")[0] == 0
+    code, _, notes = otpt("predict", images, *words, "--out", "r.csv", "--reject")
+    assert (code, NO_PROMISE in notes) == (0, True)
     assert "rejected" in pd.read_csv(tmp_path / "r.csv").columns
+    assert NO_PROMISE not in otpt("predict", images, *words, "--reject", "--reject-threshold", "0.1")[2]
 
 
 def test_an_unreadable_image_is_counted_once_and_truly(

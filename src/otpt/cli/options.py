@@ -260,6 +260,10 @@ class CalibrationOptions:
                 )
             if own.mondrian and own.always_in:
                 note(f"{path}: {own.always_in} classes have too few labels for this coverage and are in every set.")
+        if self.reject is not None and self.reject_threshold is None:
+            from otpt.rejection import NO_PROMISE
+
+            note(NO_PROMISE)
         reject = True if self.reject == () else optional(self.reject, "")
         return {"calibrations": calibrations, "reject": reject, "reject_threshold": self.reject_threshold}
 

@@ -105,7 +105,13 @@ SCORES = {
 """All scores by name."""
 
 DEFAULT_SCORE = "word-margin"
-"""Default of ``--reject``: the best on average in ``python -m benchmarks.rejection``."""
+"""Default of ``--reject``: not worse than others on the emoji sets (docs/calibrate.md)."""
+NO_PROMISE = (
+    "the default threshold of --reject promises no share: that of 'word-margin' rejected 12 % of the known images on "
+    "drawings and 71 % on photographs with a weak model. Score images that show your classes, and give a quantile of "
+    "their unknown_score as --reject-threshold."
+)
+"""What ``python -m benchmarks.rejection`` found; no rule without labels did better on all kinds of images."""
 
 
 def get_threshold(score: str, given: float | None) -> float:
