@@ -26,13 +26,11 @@ from .methods import (
     adaptation,
     aggregation,
     calibrator,
-    field_methods,
     gate,
     get_method,
     load_methods,
     load_plugin,
     objective,
-    published_methods,
 )
 from .prediction import Failure, Prediction
 from .prompts import Prompt
@@ -57,7 +55,6 @@ __all__ = [
     "errors",
     "evaluation",
     "features",
-    "field_methods",
     "functional",
     "gate",
     "get_method",
@@ -73,7 +70,6 @@ __all__ = [
     "objectives",
     "pipeline",
     "prompts",
-    "published_methods",
     "report",
     "runs",
     "views",

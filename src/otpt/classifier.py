@@ -63,6 +63,12 @@ class Classifier:
         method: a name ("o-tpt"), a TOML file ("mine.toml"), a :class:`Method`; or :class:`otpt.settings.Settings`.
         urls: limits of images that are given as http(s) addresses; None refuses addresses.
         fields: of :class:`otpt.settings.Settings`: ``views=16``, ``seed=1``, ``classes=[…]`` …
+
+    Example:
+        >>> import otpt
+        >>> clf = otpt.Classifier(otpt.load_backbone("pocket", device="cpu"), "zero-shot", classes=["cat", "dog"])
+        >>> clf
+        Classifier('pocket', method='zero-shot', classes: 2 ('cat', 'dog'))
     """
 
     def __init__(
@@ -517,6 +523,12 @@ def load(
     ``SiglipModel``) with its processor as ``preprocess``. A copy of it is used: the model itself is not changed.
     ``fields`` are those of :class:`otpt.settings.Settings` (``views=16``, ``classes=[…]``, ``seed=1`` …); the others
     are those of :func:`otpt.backbones.load_backbone`.
+
+    Example:
+        >>> import numpy as np, otpt
+        >>> clf = otpt.load("pocket", method="o-tpt", views=8, device="cpu").set_classes(["cat", "dog"])
+        >>> clf.predict(np.zeros((64, 64, 3), np.uint8)).method
+        'o-tpt'
     """
     try:
         settings = Settings(methods=(method,), **fields)  # fail early, before a large model is read

@@ -44,7 +44,15 @@ def import_plugins(registry: str) -> list[ModuleType]:
 
 
 def load_plugin(path: str | Path) -> str:
-    """Execute a user's Python file, whose decorators register its functions; returns a digest of the file."""
+    """Execute a user's Python file, whose decorators register its functions; returns a digest of the file.
+
+    Example:
+        >>> from tempfile import mkdtemp
+        >>> path = Path(mkdtemp()) / "mine.py"
+        >>> _ = path.write_text("import otpt\\n\\n@otpt.gate\\ndef never(zero_shot):\\n    return False\\n")
+        >>> len(load_plugin(path))
+        16
+    """
     from otpt.registry import PLUGIN, reason, snapshot  # late: the command line starts without pydantic
 
     path = Path(path)

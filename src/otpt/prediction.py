@@ -49,6 +49,14 @@ class Prediction:
         abstained: whether the confidence is too low for the requested risk; None without one.
         rejected: whether the image fits none of the classes; None without ``reject=``.
         grouping: the groups of the classes, for :attr:`groups` and :meth:`back_off`.
+
+    Example:
+        >>> import numpy as np
+        >>> found = Prediction("cat", 0.8, 0, np.array([0.8, 0.2]), ("cat", "dog"), method="zero-shot")
+        >>> print(found)
+        zero-shot: cat 0.80, dog 0.20
+        >>> found[0]
+        {'score': 0.8, 'label': 'cat'}
     """
 
     label: str
@@ -142,6 +150,13 @@ class Failure:
         image: its path, or its place in the list ("image 2").
         position: in the list, from 0.
         error: why.
+
+    Example:
+        >>> import otpt
+        >>> clf = otpt.load("pocket", method="zero-shot", device="cpu", classes=["cat", "dog"])
+        >>> [failure] = clf.predict(["missing.png"], errors="return")
+        >>> failure.image
+        'missing.png'
     """
 
     image: str

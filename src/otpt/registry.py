@@ -353,6 +353,14 @@ def objective(
         weight: default; ``tpt+name[weight=20]`` takes another one.
         maximise: minimise its negative.
         part: source, caution and other fields of :class:`Part` and :class:`otpt.Method`.
+
+    Example:
+        >>> import otpt
+        >>> @otpt.objective(weight=20.0)
+        ... def norm_of_mean(text_features):
+        ...     return text_features.mean(dim=-2).norm(dim=-1)
+        >>> otpt.get_method("tpt+norm-of-mean").objectives
+        {'entropy': 1.0, 'norm-of-mean': 20.0}
     """
     allowed = OF_VIEWS if "logits" in parameters(function) else OF_TEXTS
     name, digest = _checked("objective", function, name, allowed)
@@ -381,6 +389,14 @@ def adaptation(
     it has one, is the number of images of an evaluation. With ``needs_views=False`` the clean view is enough;
     ``views_if`` names settings without any of which it is. ``shared_texts`` refuses inits that give each image its own
     texts; ``only`` names by axis the values that it can be combined with.
+
+    Example:
+        >>> import otpt
+        >>> @otpt.adaptation
+        ... def centred_views(logits):
+        ...     return logits - logits.mean(dim=0)
+        >>> otpt.get_method("centred-views").scope
+        'image'
     """
     if gives not in (LOGITS, TEXTS):
         raise unknown("kind of adaptation", gives, (LOGITS, TEXTS))
@@ -404,6 +420,14 @@ def calibrator(function: Callable[..., Any], *, name: str = "", views: bool = Fa
 
     With ``views`` it is called with all views of one image, (V, C) with the clean view first, and may take the
     parameters of an aggregation; without, it is called with what is needed, which may be the clean view alone.
+
+    Example:
+        >>> import otpt
+        >>> @otpt.calibrator
+        ... def half_as_confident(logits):
+        ...     return logits / 2
+        >>> otpt.get_method("tpt+half-as-confident").calibrate
+        'half-as-confident'
     """
     allowed = (*(AVAILABLE if views else ("logits", "zero_shot")), "base_texts")
     name, digest = _checked("calibrator", function, name, allowed)
@@ -419,7 +443,17 @@ def aggregation(
     only: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
     **part: Any,
 ) -> None:
-    """Register an aggregation (a decorator): a function of all views that returns probabilities (C,)."""
+    """Register an aggregation (a decorator): a function of all views that returns probabilities (C,).
+
+    Example:
+        >>> import otpt
+        >>> @otpt.aggregation
+        ... def median(probabilities):
+        ...     found = probabilities.median(dim=0).values
+        ...     return found / found.sum()
+        >>> otpt.get_method("median").aggregate
+        'median'
+    """
     name, digest = _checked("aggregation", function, name, AVAILABLE)
     found = Component(name, function, views=True, only=only, digest=digest)
     _add(AGGREGATIONS, found, {"axis": "aggregate", "aggregate": name, **part})
@@ -427,7 +461,16 @@ def aggregation(
 
 @_decorator
 def gate(function: Callable[..., Any], *, name: str = "", **part: Any) -> None:
-    """Register a gate (a decorator): a function that says whether an image is adapted (True) or keeps zero-shot."""
+    """Register a gate (a decorator): a function that says whether an image is adapted (True) or keeps zero-shot.
+
+    Example:
+        >>> import otpt
+        >>> @otpt.gate
+        ... def unsure(zero_shot):
+        ...     return zero_shot[0].softmax(dim=-1).max() < 0.5
+        >>> otpt.get_method("tpt+unsure").gate
+        'unsure'
+    """
     name, digest = _checked("gate", function, name, ("zero_shot", "features", "text_features"))
     _add(GATES, Component(name, function, views=True, digest=digest), {"axis": "gate", "gate": name, **part})
 

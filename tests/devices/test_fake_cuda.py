@@ -15,8 +15,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from otpt import OtptError, field_methods, functional, published_methods
-from otpt.methods import Method
+from otpt import OtptError, functional
+from otpt.methods import Method, field_methods, published_methods
 
 METHODS = {**published_methods(), **field_methods()}
 TUNED = [name for name, method in METHODS.items() if method.tunes]

@@ -38,6 +38,12 @@ class Backbone(ABC):
         compiled: whether the image tower was compiled, which changes its rounding.
         chunk: number of views of a full chunk of the image tower.
         visual: the image tower's module, for methods that need its parts or its gradient.
+
+    Example:
+        >>> import otpt
+        >>> backbone = otpt.load_backbone("pocket", device="cpu")
+        >>> isinstance(backbone, Backbone), backbone.family
+        (True, 'vit')
     """
 
     name: str

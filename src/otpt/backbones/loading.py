@@ -72,6 +72,10 @@ def load_backbone(
 
     Weights are stored in float32, OpenAI's float16-rounded ones too. A model in memory is copied and stays unchanged;
     with the device "auto" the copy is where the model is.
+
+    Example:
+        >>> load_backbone("pocket", device="cpu").embed_dim
+        192
     """
     in_memory = not isinstance(spec, (str, Path))
     of_files = {"architecture": architecture, "quick_gelu": quick_gelu}

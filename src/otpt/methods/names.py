@@ -211,7 +211,12 @@ def _check_parts(name: str, parts: Sequence[Part]) -> None:
 
 
 def get_method(name: str | Method) -> Method:
-    """A method by name (``o-tpt``, ``coop+o-tpt``), by file (``mine.toml``, ``mine.toml:gentle``), or unchanged."""
+    """A method by name (``o-tpt``, ``coop+o-tpt``), by file (``mine.toml``, ``mine.toml:gentle``), or unchanged.
+
+    Example:
+        >>> get_method("O-TPT[lambda=6]+mta").aggregate
+        'mta'
+    """
     if isinstance(name, Method):
         return name
     if not isinstance(name, str):
@@ -254,6 +259,14 @@ def load_methods(path: str | Path) -> Mapping[str, Method]:
         [gentle]
         summary = "O-TPT with a third of the weight"
         objectives = { entropy = 1.0, orthogonality = { fine-grained = 6.0, shift = 1.0 } }
+
+    Example:
+        >>> from pathlib import Path
+        >>> from tempfile import mkdtemp
+        >>> path = Path(mkdtemp()) / "mine.toml"
+        >>> _ = path.write_text("[gentle]\\nobjectives = { entropy = 1.0, orthogonality = 6.0 }")
+        >>> list(load_methods(path))
+        ['gentle']
     """
     path = Path(path)
     try:

@@ -40,6 +40,10 @@ class Prompt:
         vectors: (n, W) initial values instead of the words' embeddings (random or learned contexts); (C, n, W) for
             a separate context per class.
         class_names: the class list that class-specific vectors belong to, where it is known.
+
+    Example:
+        >>> Prompt("a photo of [CLS] in the wild").sentence("red panda")
+        'a photo of red panda in the wild.'
     """
 
     words: str = "a photo of a"
