@@ -35,12 +35,11 @@ PIPELINE_IMAGES = 16
 Call = Callable[[Sequence[Path]], object]
 
 
-def open_clip_loop(views: int) -> Call:
+def open_clip_loop(model: Any, views: int) -> Call:
     """Zero-shot prediction as open_clip's README does it; with views, of that many random crops of each image."""
     import torchvision.transforms as transforms
     from open_clip import get_tokenizer, image_transform
 
-    model = plain_model(ARCHITECTURE)
     prepare: Any = image_transform(model.visual.image_size, is_train=False)
     crop = transforms.Compose([transforms.RandomResizedCrop(224), transforms.RandomHorizontalFlip()])
     with torch.inference_mode():
@@ -111,7 +110,7 @@ def run(counts: Sequence[int] = COUNTS, methods: Sequence[str] = METHODS, rounds
     print(
         f"{'method':16}{'images':>7}{'views':>7}{'open_clip':>11}{'pipeline':>10}{'otpt':>9}{'ratio':>8}{'images/s':>10}"
     )
-    backbone, pipeline = random_backbone(ARCHITECTURE), hugging_face_pipeline()
+    backbone, plain_clip, pipeline = random_backbone(ARCHITECTURE), plain_model(ARCHITECTURE), hugging_face_pipeline()
     with tempfile.TemporaryDirectory() as folder:
         paths = [Path(folder) / f"{i}.jpg" for i in range(max(counts))]
         for i, path in enumerate(paths):
@@ -122,7 +121,7 @@ def run(counts: Sequence[int] = COUNTS, methods: Sequence[str] = METHODS, rounds
                 if not named:
                     continue
                 calls = {method: otpt_call(backbone, method, views) for method in named}
-                calls["open_clip"] = open_clip_loop(views)
+                calls["open_clip"] = open_clip_loop(plain_clip, views)
                 work = count * views
                 best = measure(calls, paths[:count], rounds if work <= 64 else min(rounds, 2) if work <= 256 else 1)
                 theirs = "–"
