@@ -53,7 +53,7 @@ def test_openai_archive(tmp_path: Path, kind: str) -> None:
     assert backbone.family == kind
     assert backbone.text.causal is not None
     assert backbone.text.causal.activation == "quick_gelu"
-    weight = backbone.text.causal.layers[0].fc_weight
+    weight = backbone.text.causal.layers[0].mlp.c_fc.weight
     assert weight.dtype == torch.float32
     assert torch.equal(weight, weight.half().float())  # float16-rounded values, kept as they are
 

@@ -1,7 +1,7 @@
 """Models: loading them, and the interface that the rest of the package uses."""
 
 from otpt.backbones.backbone import Backbone, ClipBackbone, FeatureBackbone, available_devices
-from otpt.backbones.causal import ACTIVATIONS, CausalLayer, CausalTower, Norm
+from otpt.backbones.causal import CausalTower
 from otpt.backbones.checkpoints import read_checkpoint, read_tensors
 from otpt.backbones.loading import ModelEntry, list_models, load_backbone
 from otpt.backbones.open_clip_models import open_clip_tags
@@ -11,14 +11,11 @@ from otpt.plugins import import_plugins
 from otpt.views import Preprocessing
 
 __all__ = [
-    "ACTIVATIONS",
     "Backbone",
-    "CausalLayer",
     "CausalTower",
     "ClipBackbone",
     "FeatureBackbone",
     "ModelEntry",
-    "Norm",
     "Parts",
     "Preprocessing",
     "QuickGeluWarning",

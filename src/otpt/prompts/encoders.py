@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from otpt.backbones import ACTIVATIONS, TextTower
+from otpt.backbones import TextTower
 from otpt.errors import OtptError
 from otpt.prompts.prompt import Descriptions, Templates
 from otpt.prompts.tokens import PromptTokens, sentence_tokens
@@ -170,7 +170,6 @@ class PrefixEncoder(PromptEncoder):
         if depth > len(tower.causal.layers):
             raise OtptError(f"The prompts are for {depth} layers; this text tower has {len(tower.causal.layers)}.")
         self._tower, self._depth, self._tokens = tower.causal, depth, tokens.slots.shape[1]
-        self._activation = ACTIVATIONS[self._tower.activation]
         self._device = self._tower.positional.device
         lengths = tower.lengths(tokens.ids)
         self._prefix = shared_prefix(tokens, lengths)
@@ -217,16 +216,12 @@ class PrefixEncoder(PromptEncoder):
             if 1 <= depth < self._depth:
                 own = contexts.index_select(1, depth * self._tokens + rows.context_tokens)
                 x = x.index_copy(1, rows.context_rows, own)
-            mixed = self._attend(F.linear(layer.norm1(x), layer.qkv_weight, layer.qkv_bias), rows)
+            qkv = F.linear(layer.ln_1(x), layer.attn.in_proj_weight, layer.attn.in_proj_bias)
+            mixed = self._attend(qkv, rows)
             if depth == last:
                 mixed, x = mixed.index_select(1, rows.end_rows), x.index_select(1, rows.end_rows)
-            x = x + F.linear(mixed, layer.out_weight, layer.out_bias)
-            hidden = F.linear(layer.norm2(x), layer.fc_weight, layer.fc_bias)
-            x = x + F.linear(self._activation(hidden), layer.proj_weight, layer.proj_bias)
-        x = tower.final_norm(x)
-        if tower.projection is not None:
-            x = x @ tower.projection
-        return x if tower.projection_bias is None else x + tower.projection_bias
+            x = tower.after_attention(layer, x, mixed)
+        return tower.features(x)
 
     def _attend(self, qkv: Tensor, rows: _Rows) -> Tensor:
         """Causal attention of the prefix to itself and of each tail to prefix and itself: (B, R, 3W) → (B, R, W)."""
