@@ -36,6 +36,7 @@ def start(work: Callable[[], Any], printed: Path) -> int:
     """Fork a process that does the work and exits with its result; return its number."""
     sys.stdout.flush()
     sys.stderr.flush()
+    printed.touch()  # the process may be killed before it opens the file
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # fork of a process with threads: none is at work
         child = os.fork()
