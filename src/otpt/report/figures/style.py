@@ -47,13 +47,8 @@ _STYLE: Any = {  # matplotlib types its keys one by one
     "axes.linewidth": 0.6, "axes.axisbelow": True, "axes.grid": True, "grid.linewidth": 0.5, "lines.linewidth": 1.4,
     "lines.markersize": 4.5, "hatch.linewidth": 0.5, "legend.frameon": False,
     "text.parse_math": False,  # a data set called "a$b$c" is no formula
-    "pdf.fonttype": 42, "svg.fonttype": "none", "svg.hashsalt": "otpt",
+    "pdf.fonttype": 42, "svg.fonttype": "none",
 }  # fmt: skip
-_METADATA: dict[str, dict[str, Any]] = {  # the same bytes every time: no date, no version
-    "png": {"Software": None},
-    "svg": {"Date": None, "Creator": None},
-    "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
-}
 
 
 @dataclass(frozen=True)
@@ -177,7 +172,7 @@ def footnote(figure: Figure, text: str) -> None:
 
 
 def save(figure: Figure, path: Path, *, dpi: int = DPI) -> None:
-    """Write a figure as PNG, SVG or PDF by the file's suffix; the same figure gives the same bytes."""
+    """Write a figure as PNG, SVG or PDF by the file's suffix."""
     write_atomically(path, figure_bytes(figure, check_format(path), dpi=dpi), durable=False)
 
 
@@ -185,7 +180,7 @@ def figure_bytes(figure: Figure, form: str, *, dpi: int = DPI, theme: str = "lig
     """A figure as a file of a format of :data:`FORMATS`."""
     buffer = BytesIO()
     with styled(theme):
-        figure.savefig(buffer, format=form, dpi=dpi, metadata=_METADATA[form])
+        figure.savefig(buffer, format=form, dpi=dpi)
     return buffer.getvalue()
 
 
