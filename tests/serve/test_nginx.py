@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
@@ -52,7 +53,7 @@ def proxy(server: Server, tmp_path: Path) -> Iterator[httpx.Client]:
 
 
 def test_requests_pass_and_floods_do_not(proxy: httpx.Client) -> None:
-    asked = {"files": {"image": image_file(1)}, "data": {"labels": "cat,dog", "method": "zero-shot"}}
+    asked: Any = {"files": {"image": image_file(1)}, "data": {"labels": "cat,dog", "method": "zero-shot"}}
     assert proxy.post("/v1/predict/form", **asked).status_code == 200
     own = str(proxy.base_url).rstrip("/")
     assert proxy.post("/v1/predict/form", **asked, headers={"Origin": own}).status_code == 200

@@ -78,7 +78,8 @@ class FormOptions(Options):
         for name in {"labels", "templates", "methods", "calibration", "groups"} & set(found):
             texts = found[name] if isinstance(found[name], list) else [found[name]]
             if len(texts) == 1 and isinstance(text := texts[0], str):
-                found[name] = read_json(text) if text[:1] in ("[", "{") else [w.strip() for w in text.split(",")]
+                data = text.encode("utf-8", "surrogatepass")
+                found[name] = read_json(data) if text[:1] in ("[", "{") else [word.strip() for word in text.split(",")]
         for name in {"reject", "explain"} & set(found):
             text = str(found[name])
             found[name] = {"true": True, "false": False}.get(text.lower(), text)
