@@ -92,7 +92,9 @@ def test_an_image_its_labels_and_the_bars(server: Server, browser: Browser, tmp_
     browser.wait(DONE)
     assert {label for bars in dict(browser.run(BARS)).values() for label, *_ in bars} == {"owl", "fox"}
     browser.press("Tab", 9)
-    assert browser.run("document.activeElement.type") == "checkbox", "the methods come next"
+    assert browser.run("document.activeElement.id") == "several"
+    browser.press("Tab", 9)
+    assert browser.run("document.activeElement.value") == METHODS[0], "the methods come next"
     browser.run('document.getElementById("status").textContent = ""')
     browser.press(" ", 32, " ")
     browser.wait(DONE)
