@@ -7,13 +7,12 @@ on GPUs from their makers' data sheets, of which half is assumed to be reached.
 from __future__ import annotations
 
 import time
+import timeit
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cache, partial
-from typing import Any
+from typing import Any, NamedTuple
 
-import numpy as np
 import open_clip
 import torch
 from PIL import Image
@@ -44,8 +43,7 @@ GPUS = {
 """TFLOP/s in float32 and in half precision."""
 
 
-@dataclass(frozen=True)
-class Cost:
+class Cost(NamedTuple):
     """What an image costs."""
 
     views: int
@@ -66,21 +64,18 @@ def predict_cost(
     convolutions = views * model.convolutions
     core = measure_core()
     making = (views - 1) * (core.mixed_view if augmix else core.plain_view)
-    if device == HERE:
-        cores = available_threads()
-        seconds = (products / core.products + convolutions / core.convolutions + making) / cores
-    elif device in GPUS:
-        cores = GPU_CORES
-        rate = 1e12 * ACHIEVED * GPUS[device][1 if half else 0]
-        seconds = max((products + convolutions) / rate, making / cores)
-    else:
+    if device not in (HERE, *GPUS):
         raise unknown("device", device, (HERE, *GPUS))
+    cores = available_threads() if device == HERE else GPU_CORES
+    if device == HERE:
+        seconds = (products / core.products + convolutions / core.convolutions + making) / cores
+    else:
+        seconds = max((products + convolutions) / (1e12 * ACHIEVED * GPUS[device][half]), making / cores)
     graph = 14 / 6 * model.token / 768 * tokens if steps else 0.0
     return Cost(views, products + convolutions, seconds, model.weights + cores * model.work + graph)
 
 
-@dataclass(frozen=True)
-class Counts:
+class Counts(NamedTuple):
     """Operations of a view in products and in convolutions, and of a token of text; bytes of weights and work."""
 
     products: float
@@ -120,25 +115,17 @@ class _PeakMemory(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.peak = self._now = 0
-        self._seen: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.peak = 0
+        self._alive: weakref.WeakSet[Any] = weakref.WeakSet()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
-        for storage in (each.untyped_storage() for each in tree_leaves(out) if isinstance(each, torch.Tensor)):
-            if storage not in self._seen:
-                self._seen.add(storage)
-                self._add(storage.nbytes())
-                weakref.finalize(storage, self._add, -storage.nbytes())
+        self._alive.update(each.untyped_storage() for each in tree_leaves(out) if isinstance(each, torch.Tensor))
+        self.peak = max(self.peak, sum(storage.nbytes() for storage in self._alive))
         return out
 
-    def _add(self, size: int) -> None:
-        self._now += size
-        self.peak = max(self.peak, self._now)
 
-
-@dataclass(frozen=True)
-class Core:
+class Core(NamedTuple):
     """Operations per second of a core in products and in convolutions, and its seconds for a view."""
 
     products: float
@@ -151,8 +138,7 @@ class Core:
 def measure_core() -> Core:
     """Time a core of this processor."""
     rows, width = CHUNK * 197, 768
-    noise = Image.fromarray(np.random.default_rng(0).integers(0, 256, (24, 32, 3), dtype=np.uint8))
-    photo = noise.resize((500, 375), Image.Resampling.BICUBIC)
+    photo = Image.effect_noise((500, 375), 64).convert("RGB")
     how = Preprocessing(size=224, mean=(0.5,) * 3, std=(0.5,) * 3, interpolation="bicubic", resize_mode="shortest")
     mixed, plain = ViewRecipe(n_views=17), ViewRecipe(n_views=17, augmix=False)
     views = [partial(make_views, photo, recipe, how, seed=0, image_id="plan") for recipe in (mixed, plain)]
@@ -166,11 +152,6 @@ def measure_core() -> Core:
         return Core(products, convolutions, *(_best(make) / 16 for make in views))
 
 
-def _best(work: Callable[[], object], rounds: int = 5) -> float:
+def _best(work: Callable[[], object]) -> float:
     """Processor seconds of the fastest round after a first one."""
-    found = []
-    for _ in range(rounds):
-        begun = time.process_time()
-        work()
-        found.append(time.process_time() - begun)
-    return max(min(found[1:]), 1e-9)
+    return max(min(timeit.repeat(work, timer=time.process_time, number=1, repeat=5)[1:]), 1e-9)

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from itertools import product
 from typing import Annotated
 
 from otpt.cli import options as o
 from otpt.cli.terminal import print_json, print_table
 from otpt.errors import OtptError, unknown
-from otpt.settings import DEFAULT_METHOD, Settings
-
-PAPER_SETS = 15
-"""The first of the registered data sets are the paper's."""
+from otpt.settings import DEFAULT_METHOD
 
 
 def plan(
@@ -23,7 +20,7 @@ def plan(
     methods: o.Methods = None,
     seeds: o.Seeds = None,
     backbone: Annotated[str, o.option("an open_clip architecture")] = o.DEFAULT_BACKBONE,
-    views: Annotated[int | None, o.setting("views")] = None,
+    views: Annotated[int, o.setting("views")] = 64,
     device: Annotated[str, o.option("here, or a GPU such as a100; a wrong name lists all", metavar="NAME")] = "here",
     half: Annotated[bool, o.option("half precision on GPUs")] = False,
     json: o.Json = False,
@@ -43,22 +40,20 @@ def plan(
     if not what:
         raise OtptError("Nothing to plan: give data sets, such as 'dtd cars', or: predict N --classes C.")
     chosen = get_methods(methods or [DEFAULT_METHOD])
-    number = views or Settings.model_fields["views"].default
     if what[0] == "predict":
         sizes = [("images", *_predict_size(what, classes), True)]
-        devices, counts = (HERE, *GPUS), tuple(dict.fromkeys((1, number, 64)))
+        devices, counts = (HERE, *GPUS), tuple(dict.fromkeys((1, views, 64)))
     else:
-        sizes, devices, counts = _datasets(what), (device,), (number,)
+        sizes, devices, counts = _datasets(what), (device,), (views,)
     rows, cells = [], []
     for name, images, many, augmix in sizes:
         total = images * len(seeds or (0,))
-        for place in devices:
-            for count in counts:
-                cost = predict_cost(backbone, chosen, place, many, count, augmix, half)
-                rows.append({"dataset": name, "device": place, "images": total, "classes": many, **asdict(cost)})
-                numbers = (f"{cost.flops / 1e12:.3g}", f"{cost.seconds:.2g}", duration(total * cost.seconds))
-                memory = f"{cost.bytes / 1e9:.1f}"
-                cells.append((name, place, f"{total:,}", str(many), str(cost.views), *numbers, memory))
+        for place, count in product(devices, counts):
+            cost = predict_cost(backbone, chosen, place, many, count, augmix, half)
+            rows.append({"dataset": name, "device": place, "images": total, "classes": many, **cost._asdict()})
+            numbers = (f"{cost.flops / 1e12:.3g}", f"{cost.seconds:.2g}", duration(total * cost.seconds))
+            size = (f"{total:,}", str(many), str(cost.views))
+            cells.append((name, place, *size, *numbers, f"{cost.bytes / 1e9:.1f}"))
     names = [method.name for method in chosen]
     if json:
         print_json({"predicted": True, "backbone": backbone, "methods": names, "plan": rows})
@@ -76,8 +71,7 @@ def _predict_size(what: Sequence[str], classes: Sequence[str] | None) -> tuple[i
     """Number of images and of classes."""
     if len(what) != 2 or not what[1].isdecimal() or not int(what[1]):
         raise OtptError("After 'predict' a number of images is expected: otpt plan predict 20000 --classes 40.")
-    listed = None if classes is None or classes[0].isdecimal() else o.read_classes(classes)
-    count = len(listed) if listed else int((classes or "0")[0])
+    count = int(classes[0]) if classes and classes[0].isdecimal() else len(o.read_classes(classes) or ())
     if count < 2:
         raise OtptError(f"--classes was given {count} classes; expected a number such as --classes 40, or names.")
     return int(what[1]), count
@@ -88,9 +82,9 @@ def _datasets(given: Sequence[str]) -> list[tuple[str, int, int, bool]]:
     from otpt.data import find_entry, list_datasets
 
     known = {entry.name: entry for entry in list_datasets()}
-    names = [name for word in given for name in (list(known)[:PAPER_SETS] if word == "paper" else [word])]
+    paper = list(known)[:15]  # the first ones are the paper's
     found = []
-    for name in dict.fromkeys(names):
+    for name in dict.fromkeys(name for word in given for name in (paper if word == "paper" else [word])):
         entry = known.get(name) or find_entry(name)
         if entry is None or entry.test_images is None or entry.classes is None:
             raise unknown("data set", name, known)

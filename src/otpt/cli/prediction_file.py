@@ -332,32 +332,21 @@ class PredictionFile:
         return pa.table(arrays).replace_schema_metadata(self._metadata)
 
     def _join(self, parts: Sequence[str], path: str) -> None:
-        """One file of several, a part at a time in memory."""
+        """One file of several, a few batches at a time in memory."""
         import pyarrow as pa
-        from pyarrow import parquet
+        from pyarrow import dataset, parquet
 
-        schemas = []
-        for part in parts:
-            with self._fs.open(part, "rb") as file:
-                schemas.append(parquet.read_schema(file))
+        schemas = [each.physical_schema for each in dataset.dataset(list(parts), filesystem=self._fs).get_fragments()]
         joined = pa.unify_schemas(schemas, promote_options="permissive")
-        names = [name for name in joined.names if name != "error"]
-        schema = pa.schema([joined.field(name) for name in [*names, "error"]], metadata=self._metadata)
+        names = [*(name for name in joined.names if name != "error"), "error"]
+        schema = pa.schema([joined.field(name) for name in names], metadata=self._metadata)
         local = not is_remote(self.path)
         folder = os.path.dirname(os.path.abspath(path)) if local else None
         with tempfile.TemporaryDirectory(prefix=".joining-", dir=folder) as scratch:
             whole = os.path.join(scratch, "whole.parquet")
             with parquet.ParquetWriter(whole, schema) as writer:
-                for part in parts:
-                    with self._fs.open(part, "rb") as file:
-                        for batch in parquet.ParquetFile(file).iter_batches():
-                            columns = [
-                                batch.column(field.name).cast(field.type)
-                                if field.name in batch.schema.names
-                                else pa.nulls(len(batch), field.type)
-                                for field in schema
-                            ]
-                            writer.write_batch(pa.record_batch(columns, schema=schema))
+                for batch in dataset.dataset(list(parts), schema=schema, filesystem=self._fs).to_batches():
+                    writer.write_batch(batch.cast(schema))
             if local:
                 os.replace(whole, path)
             else:
