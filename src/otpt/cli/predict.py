@@ -236,7 +236,7 @@ def _count(source: Source, progress: Progress, done: int) -> None:
     thread = threading.Thread(target=count, daemon=True)
     thread.start()
     thread.join(timeout=0.2)
-    progress.start(done, found[0] if found else None)
+    progress.start(done, found[0] if found else None, say_done=False)
 
 
 def _report(out: str, total: int, failed: int, *, to_stderr: bool) -> None:

@@ -39,7 +39,7 @@ class Progress:
             self._bar.close()
             self._bar = None
 
-    def start(self, done: int, total: int | None) -> None:
+    def start(self, done: int, total: int | None, *, say_done: bool = True) -> None:
         """Begin with ``done`` of ``total`` images finished earlier; None if their number is not known."""
         self.done, self.total, self._first = done, total, done
         self._started = self._logged = time.monotonic()
@@ -47,7 +47,7 @@ class Progress:
             return
         if sys.stderr.isatty() or "ipykernel" in sys.modules:
             self._bar = tqdm(total=total, initial=done, unit=" images", dynamic_ncols=True, leave=False)
-        elif done and total is not None:
+        elif say_done and done and total is not None:
             self._log(f"{done}/{total} images are already done; {total - done} are left")
 
     def update(self, done: int) -> None:
