@@ -23,8 +23,9 @@ from benchmarks.pages import put_into
 from benchmarks.real_clip import SCALE, arrays
 from benchmarks.real_clip import load as load_features
 from otpt import Classifier, load
-from otpt.data import Dataset, image_folder, stratified
+from otpt.data import Dataset, stratified
 from otpt.data.emoji import GROUPS, SHIFTS, emoji_dataset
+from otpt.data.own import image_folder
 from otpt.prompts import MEMORY_BUDGET, Prompt
 from otpt.rejection import SCORES, _text_features, furthest_first, negative_words
 
@@ -85,13 +86,15 @@ def rejected(case: Case) -> Iterator[tuple[str, Floats, Floats, float]]:
             yield f"{name}, two groups of the images seen", found[0], found[1], otsu(np.concatenate(found))
             quantile = np.quantile(np.concatenate(found), 1 - SHARE)
             yield f"{name}, quantile of the images seen", found[0], found[1], float(quantile)
-    out = [-standing_out(cosines).double().numpy() for cosines in parts]
+    known, unknown = (-standing_out(cosines).double().numpy() for cosines in parts)
     among = case.texts @ case.texts.mT
     others = among[~torch.eye(len(among), dtype=torch.bool)].view(len(among), -1)
-    of_texts = -standing_out(others).double().numpy()
-    yield "best class against the others, as texts without their class", *out, float(np.quantile(of_texts, SHARE))
-    alone = -standing_out(without_best(torch.cat(parts))).double().numpy()
-    yield "best class against the others, as images without theirs", *out, float(np.quantile(alone, SHARE))
+    for name, nothing in (
+        ("texts without their class", others),
+        ("images without theirs", without_best(torch.cat(parts))),
+    ):
+        threshold = np.quantile(-standing_out(nothing).double().numpy(), SHARE)
+        yield f"best class against the others, as {name}", known, unknown, float(threshold)
 
 
 def halves(clf: Classifier, dataset: Dataset, images: int) -> Iterator[Case]:
