@@ -26,6 +26,7 @@ from otpt.backbones import Backbone
 from otpt.data import Dataset
 from otpt.errors import OtptError
 from otpt.features.pipeline import EncodedImage
+from otpt.hooks import EvaluationHook
 from otpt.medical.trained import ONLY
 from otpt.methods import (
     KEPT_INIT,
@@ -40,7 +41,6 @@ from otpt.methods import (
     register_kind,
     text_state,
 )
-from otpt.methods.kinds import EvaluationHook
 from otpt.methods.prompt_tuning import PromptState, TuningConfig, failed_on, mean_cosine, tune
 from otpt.metrics.sets import lower_confidence_bound
 from otpt.prompts import Prompt, tokenize_prompts

@@ -22,7 +22,7 @@ from otpt.backbones import read_tensors
 from otpt.data import Dataset
 from otpt.errors import OtptError
 from otpt.files import parse_json, write_atomically
-from otpt.methods.kinds import EvaluationHook
+from otpt.hooks import EvaluationHook
 from otpt.prompts.learned import Shape, check_values, expect_tensors
 from otpt.registry import CLEAN, NONE
 from otpt.settings import Settings

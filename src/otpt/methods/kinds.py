@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from otpt.hooks import EvaluationHook
 from otpt.registry import ADAPTATIONS, Component
 
 if TYPE_CHECKING:
-    from otpt.data import Dataset
     from otpt.features.cache import FeatureCache
     from otpt.methods.inits import Group
     from otpt.methods.method import Method
@@ -17,36 +17,6 @@ if TYPE_CHECKING:
     from otpt.settings import Settings
 
 Methods = tuple["Method", ...]
-
-
-class EvaluationHook:
-    """What methods of a kind add to an evaluation; by default nothing.
-
-    ``settings`` are an :class:`otpt.evaluation.EvaluationSettings`.
-    """
-
-    def check(self, settings: Any, methods: Sequence[Method]) -> None:
-        """Raise ``OtptError`` for settings that the methods cannot use."""
-
-    def variants(self, settings: Any, dataset: Dataset, methods: Sequence[Method]) -> Sequence[Dataset]:
-        """Return the forms in which the data set is evaluated, such as one per target class."""
-        return [dataset]
-
-    def plugins(self, settings: Any, dataset: Dataset) -> Mapping[str, Any]:
-        """Return what to add to ``Settings.plugins`` for a data set."""
-        return {}
-
-    def facts(self, settings: Any) -> Mapping[str, Any]:
-        """Return what decides the rows, for ``config.json``."""
-        return {}
-
-    def prompt_facts(self, settings: Settings, method: Method) -> Mapping[str, Any]:
-        """Return what takes the place of a prompt, for ``config.json``."""
-        return {}
-
-    def learned_from(self, settings: Any) -> Iterator[tuple[str, Sequence[str]]]:
-        """Yield what was trained, and the keys of the images it was trained on."""
-        return iter(())
 
 
 @dataclass(frozen=True, eq=False)
