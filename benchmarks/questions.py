@@ -1,26 +1,36 @@
-"""Evidence for several labels per image and for heat maps, on canvases with one to four drawings of known place.
+"""Evidence for several labels per image, one label, heat maps and classes by example images.
 
     python -m benchmarks.questions                 # 150 canvases of each kind, about ten minutes on 2 cores
+    python -m benchmarks.questions --parts examples --features FOLDER --photos FOLDER --model local-dir:MODEL
 
-Rules for several labels were compared on the canvases ``chosen on`` and fixed; ``confirmed on`` was looked at once.
+Canvases have one to four drawings of known place. Rules were compared on the data ``chosen on`` and fixed;
+``confirmed on`` was looked at once. ``--features`` holds CLIP features as NPZ files (``train16_features``,
+``test_features`` …, ``text_detic``), ``--photos`` has a folder of photographs for each class.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
 from PIL import Image
 from scipy.special import expit, softmax
+from torch.nn import functional as F
 
 import otpt
 from otpt.calibration.maps import fit_map
 from otpt.data.emoji import SIDE, UNITS, _background, drawing, keyed_random, load_emoji, rasterise
+from otpt.data.own import image_folder
+from otpt.metrics import bootstrap
 from otpt.metrics.multi_label import mean_average_precision, multi_label_ece, multi_label_f1
+from otpt.tasks.examples import SCORERS, fit_examples, gda, tip_adapter
 from otpt.tasks.explain import explain
 from otpt.tasks.multi_label import grid_views, log_odds
 from otpt.views import ViewRecipe, make_views
@@ -159,13 +169,118 @@ def heat_maps(kind: Kind, count: int) -> pd.DataFrame:
     return pd.DataFrame(rows).groupby("crops").mean()
 
 
+Split = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None, float]
+"""Features and labels of examples, of test images, text features, logit scale."""
+
+
+def npz_split(path: Path) -> Split:
+    """Features of a file; classes without a text feature are left out."""
+    content = np.load(path, allow_pickle=True)
+    train = "train16" if "train16_features" in content else "train"
+    x, t = (F.normalize(torch.tensor(content[f"{part}_features"]).double(), dim=-1) for part in (train, "test"))
+    y, labels = (torch.tensor(content[f"{part}_labels"].astype(np.int64)) for part in (train, "test"))
+    if "text_detic" not in content:
+        return x, y, t, labels, None, 100.0
+    texts = torch.tensor(content["text_detic"]).double()
+    known = texts.isfinite().all(dim=1)
+    place = known.long().cumsum(0) - 1
+    x, y, t, labels = x[known[y]], place[y[known[y]]], t[known[labels]], place[labels[known[labels]]]
+    return x, y, t, labels, F.normalize(texts[known], dim=-1), 100.0
+
+
+def image_split(model: str, names: Sequence[str], train: Sequence[Any], test: Sequence[Any]) -> Split:
+    """Features of (image, label) pairs by a model."""
+    clf = otpt.load(model, "zero-shot").set_classes(names)
+    features = [clf.embed([image for image, _ in part]).double() for part in (train, test)]
+    y, labels = (torch.tensor([label for _, label in part]) for part in (train, test))
+    return features[0], y, features[1], labels, clf.text_features.double(), clf.backbone.logit_scale
+
+
+def emoji_split(name: str) -> Split:
+    """Sixteen other compositions of each drawing as examples."""
+    train, test = load_emoji(name, seed=7, compositions=16), load_emoji(name)
+    some = range(0, len(test), max(1, len(test) // 500))
+    pairs = [[(data.image(i), data.label(i)) for i in own] for data, own in ((train, range(len(train))), (test, some))]
+    return image_split("pocket", test.class_names, *pairs)
+
+
+def photo_split(folder: Path, model: str) -> Split:
+    """Half of the photographs of each class as examples."""
+    data = image_folder(folder)
+    rank: dict[int, int] = {}
+    pairs: list[list[Any]] = [[], []]
+    for i, label in enumerate(data.labels):
+        rank[label] = rank.get(label, -1) + 1
+        pairs[rank[label] % 2].append((data.source(i), label))
+    return image_split(model, data.class_names, *pairs)
+
+
+def example_classes(split: Split, shots: int, alpha: float) -> pd.DataFrame:
+    """Accuracy, ECE and NLL, with 95 % intervals over test images, of each init with and without texts."""
+    x, y, t, labels, texts, scale = split
+    kept = torch.cat([(y == c).nonzero()[:shots, 0] for c in y.unique()])
+    x, y, classes = x[kept], y[kept], int(y.max()) + 1
+    logits: dict[str, torch.Tensor] = {}
+    for init in SCORERS:
+        own = fit_examples(init, x, y, classes, logit_scale=scale)
+        logits[f"{init}, no texts"] = own.weight * own.scorer(t)
+    logits["gda as published (α = 1), no texts"] = gda(x, y, classes, shrinkage=None)(t)
+    if texts is not None:
+        text = scale * t @ texts.mT
+        logits["texts alone"] = text
+        for init in SCORERS:
+            own = fit_examples(init, x, y, classes, logit_scale=scale, texts=scale * x @ texts.mT)
+            logits[f"texts and {init}"] = own.text_weight * text + own.weight * own.scorer(t)
+        released = tip_adapter(x, y, classes, beta=1.0, balanced=False)(t)
+        logits[f"texts and Tip-Adapter, released (α = {alpha:g}, β = 1)"] = text + alpha * released
+    rows = {}
+    for name, each_image in logits.items():
+        p = each_image.softmax(dim=-1).numpy()
+        found = {metric: bootstrap(metric, p, labels.numpy(), resamples=200) for metric in ("accuracy", "ece", "nll")}
+        rows[name] = {
+            metric: f"{k * each.estimate:.{d}f} ({k * each.low:.{d}f}–{k * each.high:.{d}f})"
+            for (metric, each), (k, d) in zip(found.items(), ((100, 1), (100, 1), (1, 3)), strict=True)
+        }
+    return pd.DataFrame(rows).T
+
+
+def print_examples(features: Path | None, photos: Path | None, model: str) -> None:
+    """Classes by example images on all data at hand."""
+    splits: dict[str, tuple[Callable[[], Split], float]] = {}
+    if features is not None:
+        for name, purpose, alpha in (
+            ("caltech101", "chosen on", 3.0),
+            ("ucf101", "chosen on", 3.0),
+            ("fgvc", "confirmed on", 5.0),
+            ("food10", "confirmed on", 1.17),
+        ):
+            splits[f"{purpose}: {name}"] = partial(npz_split, features / f"{name}_vitb32.npz"), alpha
+    for name in ("emoji/animals", "emoji/objects"):
+        splits[f"confirmed on: {name}"] = partial(emoji_split, name), 1.17
+    if photos is not None:
+        splits["confirmed on: photographs"] = partial(photo_split, photos, model), 3.0
+    for title, (make, alpha) in splits.items():
+        split = make()
+        for shots in (1, 2, 4, 16):
+            if shots <= int(torch.bincount(split[1]).max()):
+                print(
+                    f"\n{title}, {int(split[1].max()) + 1} classes, up to {shots} examples each, {len(split[3])} images"
+                )
+                print(example_classes(split, shots, alpha).to_markdown(), flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--count", type=int, default=150, help="canvases of each kind")
-    parser.add_argument("--parts", nargs="+", default=["labels", "maps"], choices=["labels", "maps"])
+    parser.add_argument("--parts", nargs="+", default=["labels", "maps"], choices=["labels", "maps", "examples"])
+    parser.add_argument("--features", type=Path, help="folder of NPZ files")
+    parser.add_argument("--photos", type=Path, help="folder of photographs, a sub-folder for each class")
+    parser.add_argument("--model", default="pocket", help="for the photographs")
     parser.add_argument("--on", nargs="+", default=list(KINDS), choices=list(KINDS))
     options = parser.parse_args()
-    for purpose in options.on:
+    if "examples" in options.parts:
+        print_examples(options.features, options.photos, options.model)
+    for purpose in options.on if options.parts != ["examples"] else ():
         for name, kind in KINDS[purpose].items():
             labels = len(classes_of(kind)[1])
             print(f"\n{purpose}: {name}, {labels} labels, {options.count} canvases")

@@ -22,7 +22,7 @@ from otpt.images import ImageSource
 
 TABLE_SUFFIXES = (".csv", ".tsv", ".parquet")
 LABELS = "labels.csv"
-_PATHS = ("path", "file", "filename")
+PATHS = ("path", "file", "filename")
 _LABEL_SUFFIXES = (".cls", ".txt", ".json")
 _MOST_LABEL_BYTES = 1 << 20
 _JSON_KEYS = ("label", "cls", "class", "class_name")
@@ -124,8 +124,8 @@ def table_dataset(
 
     Paths are relative to the table's folder, or to the data root if they exist there.
     """
-    table = _read_table(file)
-    path = next((each for each in _PATHS if each in table), None)
+    table = read_table(file)
+    path = next((each for each in PATHS if each in table), None)
     if path is None or "label" not in table:
         raise OtptError(
             f"The table {str(file)!r} has the columns {', '.join(map(repr, table.columns)) or 'none'}; expected "
@@ -150,7 +150,8 @@ def table_dataset(
     return own_dataset(name or file.stem, listed, ids, labels, images, origin=origin_of(file))
 
 
-def _read_table(file: Path) -> pd.DataFrame:
+def read_table(file: Path) -> pd.DataFrame:
+    """A CSV, TSV or Parquet table as texts, its columns in lower case."""
     try:
         if file.suffix.lower() == ".parquet":
             table = pd.read_parquet(file)

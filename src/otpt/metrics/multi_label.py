@@ -82,6 +82,14 @@ def multi_label_ece(probabilities: Any, present: Any, *, n_bins: int = 15, easy_
     return float(np.abs(np.bincount(bins, weights=p - y, minlength=n_bins)).sum() / p.size)
 
 
+def classwise_label_ece(probabilities: Any, present: Any, *, n_bins: int = 15, easy_negatives: bool = True) -> float:
+    """Mean over the labels of the calibration error of each; labels without a pair are left out."""
+    p, y = _check(probabilities, present)
+    columns = [(p[:, c : c + 1], y[:, c : c + 1]) for c in range(p.shape[1])]
+    found = [multi_label_ece(*each, n_bins=n_bins, easy_negatives=easy_negatives) for each in columns]
+    return float(np.nanmean(found)) if np.isfinite(found).any() else float("nan")
+
+
 def multi_label_nll(probabilities: Any, present: Any) -> float:
     """Mean negative log-likelihood of the pairs, −y log p − (1 − y) log(1 − p), p clipped to [1e-12, 1 − 1e-12]."""
     p, y = _check(probabilities, present)
@@ -89,15 +97,23 @@ def multi_label_nll(probabilities: Any, present: Any) -> float:
     return float(-np.where(y, np.log(p), np.log1p(-p)).mean())
 
 
-METRICS: Mapping[str, Callable[..., float]] = {
-    "map": lambda p, y, n_bins: mean_average_precision(p, y),
-    "micro_f1": lambda p, y, n_bins: multi_label_f1(p, y),
-    "macro_f1": lambda p, y, n_bins: multi_label_f1(p, y, average="macro"),
-    "label_ece": lambda p, y, n_bins: multi_label_ece(p, y, n_bins=n_bins),
-    "hard_label_ece": lambda p, y, n_bins: multi_label_ece(p, y, n_bins=n_bins, easy_negatives=False),
-    "label_nll": lambda p, y, n_bins: multi_label_nll(p, y),
+METRICS: Mapping[str, tuple[str, Callable[..., float]]] = {
+    "map": ("mAP %", lambda p, y, n_bins: 100 * mean_average_precision(p, y)),
+    "micro_f1": ("micro F1 %", lambda p, y, n_bins: 100 * multi_label_f1(p, y)),
+    "macro_f1": ("macro F1 %", lambda p, y, n_bins: 100 * multi_label_f1(p, y, average="macro")),
+    "label_ece": ("ECE %", lambda p, y, n_bins: 100 * multi_label_ece(p, y, n_bins=n_bins)),
+    "hard_label_ece": (
+        "ECE without easy negatives %",
+        lambda p, y, n_bins: 100 * multi_label_ece(p, y, n_bins=n_bins, easy_negatives=False),
+    ),
+    "classwise_label_ece": ("ECE per label %", lambda p, y, n_bins: 100 * classwise_label_ece(p, y, n_bins=n_bins)),
+    "hard_classwise_label_ece": (
+        "ECE per label without easy negatives %",
+        lambda p, y, n_bins: 100 * classwise_label_ece(p, y, n_bins=n_bins, easy_negatives=False),
+    ),
+    "label_nll": ("NLL", lambda p, y, n_bins: multi_label_nll(p, y)),
 }
-"""All of them by name."""
+"""Title and function of each, in the unit of the title."""
 
 
 def multi_label_intervals(
@@ -107,7 +123,7 @@ def multi_label_intervals(
     p, y = _check(probabilities, present)
     draws = np.random.default_rng(0).integers(0, len(p), (resamples, len(p)))
     found = {}
-    for name, metric in METRICS.items():
+    for name, (_, metric) in METRICS.items():
         values = [metric(p[each], y[each], n_bins) for each in draws]
         low, high = np.nanpercentile(values, [2.5, 97.5]) if np.isfinite(values).any() else (np.nan, np.nan)
         found[name] = metric(p, y, n_bins), float(low), float(high)

@@ -1,7 +1,7 @@
 """Heat maps: which part of an image speaks for a label, without gradients, for any backbone.
 
-Small random crops are classified by zero-shot. A place is hot where the crops that contain it give the label higher
-log-odds than the others do:
+Small random crops are classified by zero-shot, or by the example images of the classes. A place is hot where the crops
+that contain it give the label higher log-odds than the others do:
 
     h(x) = Σ_i w_i·(z_i − z̄)·[x in crop i] / (Σ_i w_i·[x in crop i] + 0.3·mean coverage),    w_i = 1/area of crop i
 
@@ -26,6 +26,7 @@ from torch import Tensor
 from otpt.backbones import Backbone
 from otpt.errors import OtptError, unknown
 from otpt.images import open_image
+from otpt.rejection import Rejector
 from otpt.views import ViewRecipe, make_views
 from otpt.views.draws import CropBox, draw_view
 
@@ -118,9 +119,14 @@ def explain(
     prediction = classifier.predict(opened)
     index = prediction.index if label is None else names.index(label)
 
+    method = classifier.method.init if classifier.settings.examples is not None else "zero-shot"
+    words = Rejector(classifier.backbone, names) if len(names) == 1 else None
+
     def probabilities(features: Tensor) -> Floats:
-        answers = classifier.classify_features(features[:, None], ["zero-shot"])
-        return np.array([each["zero-shot"].probabilities[index] for each in answers])
+        if words is not None:  # a softmax over one class is 1
+            return torch.sigmoid(-classifier.backbone.logit_scale * words(features)).double().cpu().numpy()
+        answers = classifier.classify_features(features[:, None], [method])
+        return np.array([each[method].probabilities[index] for each in answers])
 
     values = crop_map(classifier.backbone, opened, probabilities, crops=crops, seed=seed)
     return HeatMap(values, names[index], float(prediction.probabilities[index]), opened)

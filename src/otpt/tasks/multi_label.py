@@ -16,17 +16,22 @@ it fits the best crop than ten of 1,034 common nouns do, on average (the score `
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 import torch
 from PIL import Image
 from scipy.special import expit
 from torch import Tensor
 
 from otpt.backbones import Backbone
+from otpt.data.own import PATHS, read_table
 from otpt.errors import OtptError
 from otpt.methods import Batch, Kind, Methods, Output, register_kind, register_methods, text_state
+from otpt.metrics.multi_label import multi_label_intervals
 from otpt.prompts import Prompt
 from otpt.rejection import Rejector
 from otpt.settings import Settings
@@ -35,6 +40,9 @@ from otpt.views import Preprocessing, normalised
 from otpt.views.draws import CropBox
 from otpt.views.geometry import planar
 from otpt.views.recipe import clean_image
+
+if TYPE_CHECKING:
+    from otpt.classifier import Classifier
 
 NAME = "multi-label"
 Floats = npt.NDArray[np.float64]
@@ -141,3 +149,42 @@ def read_multi_labels(rows: Sequence[Sequence[str] | bool], classes: Sequence[st
                 raise OtptError(f"The label {label!r} of image {number + 1} is not one of the {len(classes)} classes.")
             found[number, places[label]] = True
     return found
+
+
+def read_label_table(path: str | Path) -> tuple[list[Path], list[list[str]]]:
+    """Images and their labels from a CSV or Parquet table with the columns path (or file) and labels.
+
+    Labels are separated by semicolons; an empty cell has none. Paths are relative to the table's folder.
+    """
+    file = Path(path).expanduser()
+    table = read_table(file)
+    of_path = next((each for each in PATHS if each in table), None)
+    if of_path is None or "labels" not in table:
+        raise OtptError(
+            f"The table {str(file)!r} has the columns {', '.join(map(repr, table.columns)) or 'none'}; expected 'path' "
+            "(or 'file') and 'labels', separated by semicolons."
+        )
+    if not len(table):
+        raise OtptError(f"The table {str(file)!r} is empty; expected one row per image.")
+    rows = [[label.strip() for label in cell.split(";") if label.strip()] for cell in table["labels"]]
+    return [file.parent / each for each in table[of_path]], rows
+
+
+def evaluate_labels(
+    classifier: Classifier, images: Iterable[Any], labels: Sequence[Sequence[str]], *, n_bins: int = 15
+) -> pd.DataFrame:
+    """Metrics of several labels with 95 % intervals over images: a row per metric, columns value, low, high.
+
+    Args:
+        classifier: with ``multi_label`` or a single class.
+        images: that are predicted.
+        labels: of each image, as for :meth:`otpt.Classifier.calibrate`.
+    """
+    present = read_multi_labels(labels, classifier.class_names)
+    probabilities = np.array([each.probabilities for each in classifier.predict(list(images))])
+    if len(probabilities) != len(present):
+        raise OtptError(
+            f"{len(probabilities)} images but labels of {len(present)} were given; expected the same number."
+        )
+    found = multi_label_intervals(probabilities, present, n_bins=n_bins)
+    return pd.DataFrame.from_dict(found, orient="index", columns=["value", "low", "high"])
