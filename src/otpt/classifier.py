@@ -416,12 +416,11 @@ class Classifier:
         # a single image is encoded as fast as possible, several ones so that none depends on its neighbours
         pipeline = FeaturePipeline(self.backbone, threads=0 if one else workers, fixed_chunks=not one)
         used = self._calibrations if calibrations is None else calibrations
-        for image, answer in chain.from_iterable(stream(tasks, pipeline)):
-            if isinstance(answer, Exception):
-                yield image, answer
-            else:
-                own = image.task.predictor
-                yield image, predictions(own.methods, answer, own.settings, used)
+        return (
+            (image, found if isinstance(found, Exception) else predictions(own.methods, found, own.settings, used))
+            for image, found in chain.from_iterable(stream(tasks, pipeline))
+            for own in [image.task.predictor]
+        )
 
     def _settings_for(self, labels: Labels | None) -> Settings:
         """The settings with the classes that are set, or with those of one call."""

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from otpt.errors import OtptError
-from otpt.methods import Method, Predictor, finish, get_method, kind_of, recipe_for
+from otpt.methods import Method, Predictor, finish, get_method, kind_of
 from otpt.methods.path import PromptGroup
 from otpt.methods.prompt_tuning import Scores
 from otpt.methods.prompt_tuning import tune as tune_contexts
@@ -73,10 +73,9 @@ def predict(
         )
     plain = dataclasses.replace(chosen, init="words")  # where the texts come from is the caller's business here
     settings = Settings(methods=(plain,), classes=state.class_names, family=family, views=given.shape[1])
-    recipe = recipe_for(settings, plain)
-    assert recipe is not None
-    group = PromptGroup(Prompt().name, (plain,), state, settings, [recipe], tower=tower)
-    predictor = Predictor(_Features(tower, given.device), settings, [plain], groups=[group])
+    backbone = _Features(tower, given.device)
+    group = PromptGroup(Prompt().name, (plain,), backbone, state, settings)
+    predictor = Predictor(backbone, settings, [plain], groups=[group])
     return torch.stack([torch.from_numpy(each.probabilities) for (each,) in predictor.of_features(given)])
 
 

@@ -31,12 +31,11 @@ from otpt.methods.inits import (
     check_fit,
     columns,
     prompts_of,
-    recipe_for,
     refuse_views,
     templates_of,
     text_state,
 )
-from otpt.methods.kinds import EvaluationHook, Kind, Methods, kind_of, register_kind
+from otpt.methods.kinds import EvaluationHook, Kind, Methods, kind_of, recipe_for, register_kind
 from otpt.methods.method import Method
 from otpt.methods.names import (
     compose,

@@ -11,7 +11,7 @@ from otpt.backbones import Backbone
 from otpt.calibration import BaseTexts
 from otpt.errors import OtptError
 from otpt.features.cache import FeatureCache
-from otpt.methods.inits import learned_facts, learned_prompt, prompt_group, text_state, word_prompts
+from otpt.methods.inits import learned_facts, learned_prompt, text_state, word_prompts
 from otpt.methods.kinds import INITS, Kind, Methods
 from otpt.methods.method import Method
 from otpt.methods.path import PromptGroup
@@ -40,7 +40,7 @@ def _coop(backbone: Backbone, settings: Settings, methods: Methods, cache: Featu
         found = [text_state(backbone, place, prompt, ()) for place in places for prompt in prompts]
         texts = BaseTexts(*(each.text_features.cpu() for each in found))
     state = text_state(backbone, settings, learned.prompt(), methods)
-    return [prompt_group(learned.kind, methods, backbone, state, settings, base_texts=texts)]
+    return [PromptGroup(learned.kind, methods, backbone, state, settings, base_texts=texts)]
 
 
 def _check_coop(backbone: Backbone, settings: Settings, methods: Methods) -> None:
@@ -105,7 +105,7 @@ def _cocoop(backbone: Backbone, settings: Settings, methods: Methods, cache: Fea
             model=backbone,
             raw=condition == "raw",
         )
-        found.append(prompt_group(learned.kind, own, backbone, state, settings))
+        found.append(PromptGroup(learned.kind, own, backbone, state, settings))
     return found
 
 

@@ -6,8 +6,8 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any
 
-from otpt.methods.inits import prompts_of, recipe_for
-from otpt.methods.kinds import INITS, kind_of
+from otpt.methods.inits import prompts_of
+from otpt.methods.kinds import INITS, kind_of, recipe_for
 from otpt.methods.method import Method
 from otpt.prompts import Prompt, TextFeatures
 from otpt.registry import number_for

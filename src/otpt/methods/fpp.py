@@ -28,7 +28,7 @@ from otpt._version import __version__
 from otpt.backbones import Backbone
 from otpt.errors import OtptError
 from otpt.features.cache import FeatureCache
-from otpt.methods.inits import prompt_group, text_state
+from otpt.methods.inits import text_state
 from otpt.methods.kinds import INITS, Kind, Methods
 from otpt.methods.path import PromptGroup
 from otpt.prompts import MEMORY_BUDGET, Prompt, PromptTokens, prompt_encoder, tokenize_prompts
@@ -218,7 +218,7 @@ class _NoisyTexts:
 def _make(backbone: Backbone, settings: Settings, methods: Methods, cache: FeatureCache | None) -> list[PromptGroup]:
     init = methods[0].init
     prompt = fpp_prompt(backbone, settings, from_words=init == FROM_WORDS, cache=cache)
-    return [prompt_group(init, methods, backbone, text_state(backbone, settings, prompt, methods), settings)]
+    return [PromptGroup(init, methods, backbone, text_state(backbone, settings, prompt, methods), settings)]
 
 
 def _check(backbone: Backbone, settings: Settings, methods: Methods) -> None:

@@ -7,7 +7,6 @@ Here are the inits made of words and of templates; those of :mod:`otpt.methods.c
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
 from otpt.backbones import Backbone
@@ -16,7 +15,7 @@ from otpt.errors import OtptError
 from otpt.features.cache import FeatureCache
 from otpt.methods.attributes import attribute_digest, names_with_attributes
 from otpt.methods.finish import Output
-from otpt.methods.kinds import INITS, Kind, Methods, kind_of
+from otpt.methods.kinds import INITS, Kind, Methods, kind_of, recipe_for
 from otpt.methods.method import Method
 from otpt.methods.path import Batch, PromptGroup
 from otpt.methods.prompt_tuning.state import PromptState, prompt_state
@@ -31,9 +30,7 @@ from otpt.prompts import (
 )
 from otpt.prompts.learned import CocoopContext, CoopContext, MaplePrompts, fingerprint
 from otpt.prompts.tokens import check_lengths, whole_context
-from otpt.registry import STREAM
 from otpt.settings import Settings
-from otpt.views import ViewRecipe
 
 _Learned = TypeVar("_Learned", CoopContext, CocoopContext, MaplePrompts)
 
@@ -83,43 +80,6 @@ def columns(settings: Settings, methods: Sequence[Method]) -> tuple[Column, ...]
     }
     most = max(len(each) for each in prompts.values())
     return tuple((each[i], name) for i in range(most) for name, each in prompts.items() if i < len(each))
-
-
-def recipe_for(settings: Settings, method: Method) -> ViewRecipe | None:
-    """The views that a method needs; None for one that takes the image itself."""
-    recipe, kind = settings.recipe, kind_of(method)
-    if not kind.needs_features and kind is not INITS[method.init]:
-        return None
-    augmix = next((each for each in (settings.augmix, method.augmix) if each is not None), recipe.augmix)
-    views = recipe.n_views if method.views is None else method.views
-    if method.needs_all_views(*settings.place) and views == 1:
-        raise OtptError(
-            f"Method {method.name!r} needs several views of an image, but the settings have one; give a larger number "
-            "of views."
-        )
-    if not method.needs_views(*settings.place):
-        return replace(recipe, n_views=1, rounds=(), augmix=augmix)
-    # methods that take pixels, or remember the images before, always see all views
-    in_rounds = not kind.needs_image(method) and method.scope != STREAM
-    rounds = tuple(each for each in recipe.rounds if in_rounds and each < views)
-    return replace(recipe, augmix=augmix, n_views=views, rounds=rounds)
-
-
-def recipes_for(settings: Settings, methods: Sequence[Method]) -> tuple[ViewRecipe, ...]:
-    """The features that methods need, each kind of views once, with the largest number.
-
-    In rounds if all methods that need several views of the kind have them in the same rounds.
-    """
-    found: dict[str, ViewRecipe] = {}
-    for method in methods:
-        recipe = recipe_for(settings, method)
-        if recipe is None or not kind_of(method).needs_features:
-            continue
-        other = found.get(recipe.kind, recipe)
-        largest = recipe if recipe.n_views >= other.n_views else other
-        same = recipe == other or min(recipe.n_views, other.n_views) == 1
-        found[recipe.kind] = largest if same else largest.of(largest.n_views)
-    return tuple(found.values())
 
 
 # ---- preparing methods ----------------------------------------------------------------------------------------------
@@ -222,14 +182,6 @@ def text_state(
     )
 
 
-def prompt_group(
-    name: str, methods: Methods, backbone: Backbone, state: PromptState, settings: Settings, **more: Any
-) -> PromptGroup:
-    """Methods that run on features, under a prepared state."""
-    recipes = [recipe for method in methods if (recipe := recipe_for(settings, method)) is not None]
-    return PromptGroup(name, methods, state, settings, recipes, tower=backbone.family, **more)
-
-
 def learned_prompt(settings: Settings, kind: type[_Learned], methods: Sequence[Method]) -> _Learned:
     """The learned prompt of a kind; an error that names the method which starts from it if there is none."""
     found = settings.learned.get(kind.kind)
@@ -260,7 +212,7 @@ def _word_names(settings: Settings, method: Method) -> Sequence[Prompt | str]:
 def _words(backbone: Backbone, settings: Settings, methods: Methods, cache: FeatureCache | None) -> list[PromptGroup]:
     starts: Sequence[Prompt | FixedTexts] = word_prompts(settings) if settings.texts is None else (settings.texts,)
     return [
-        prompt_group(each.name, methods, backbone, text_state(backbone, settings, each, methods), settings)
+        PromptGroup(each.name, methods, backbone, text_state(backbone, settings, each, methods), settings)
         for each in starts
     ]
 
@@ -291,7 +243,7 @@ def _with_attributes(
     found = []
     for prompt in word_prompts(settings):
         state = text_state(backbone, settings, prompt, methods, attributes=settings.class_attributes)
-        found.append(prompt_group(prompt.name, methods, backbone, state, settings))
+        found.append(PromptGroup(prompt.name, methods, backbone, state, settings))
     return found
 
 
@@ -336,7 +288,7 @@ def _templates(
 ) -> list[PromptGroup]:
     templates = templates_of(settings, methods[0])
     state = text_state(backbone, settings, templates, methods)
-    return [prompt_group(templates.name, methods, backbone, state, settings)]
+    return [PromptGroup(templates.name, methods, backbone, state, settings)]
 
 
 def _check_templates(backbone: Backbone, settings: Settings, methods: Methods) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from otpt.errors import OtptError
 from otpt.hooks import EvaluationHook
-from otpt.registry import ADAPTATIONS, Component
+from otpt.registry import ADAPTATIONS, STREAM, Component
+from otpt.views import ViewRecipe
 
 if TYPE_CHECKING:
     from otpt.features.cache import FeatureCache
@@ -83,3 +85,40 @@ def register_kind(name: str, kind: Kind, *, only: Mapping[str, tuple[str, ...]])
 def kind_of(method: Method) -> Kind:
     """How a method is prepared."""
     return NETWORKS[method.adapt] if method.adapt in NETWORKS else INITS[method.init]
+
+
+def recipe_for(settings: Settings, method: Method) -> ViewRecipe | None:
+    """The views that a method needs; None for one that takes the image itself."""
+    recipe, kind = settings.recipe, kind_of(method)
+    if not kind.needs_features and kind is not INITS[method.init]:
+        return None
+    augmix = next((each for each in (settings.augmix, method.augmix) if each is not None), recipe.augmix)
+    views = recipe.n_views if method.views is None else method.views
+    if method.needs_all_views(*settings.place) and views == 1:
+        raise OtptError(
+            f"Method {method.name!r} needs several views of an image, but the settings have one; give a larger number "
+            "of views."
+        )
+    if not method.needs_views(*settings.place):
+        return replace(recipe, n_views=1, rounds=(), augmix=augmix)
+    # methods that take pixels, or remember the images before, always see all views
+    in_rounds = not kind.needs_image(method) and method.scope != STREAM
+    rounds = tuple(each for each in recipe.rounds if in_rounds and each < views)
+    return replace(recipe, augmix=augmix, n_views=views, rounds=rounds)
+
+
+def recipes_for(settings: Settings, methods: Sequence[Method]) -> tuple[ViewRecipe, ...]:
+    """The features that methods need, each kind of views once, with the largest number.
+
+    In rounds if all methods that need several views of the kind have them in the same rounds.
+    """
+    found: dict[str, ViewRecipe] = {}
+    for method in methods:
+        recipe = recipe_for(settings, method)
+        if recipe is None or not kind_of(method).needs_features:
+            continue
+        other = found.get(recipe.kind, recipe)
+        largest = recipe if recipe.n_views >= other.n_views else other
+        same = recipe == other or min(recipe.n_views, other.n_views) == 1
+        found[recipe.kind] = largest if same else largest.of(largest.n_views)
+    return tuple(found.values())

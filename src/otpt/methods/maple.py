@@ -23,8 +23,8 @@ from otpt.backbones import Backbone
 from otpt.backbones.prompted_tower import PromptedTower
 from otpt.errors import OtptError
 from otpt.features.cache import FeatureCache
-from otpt.methods.inits import learned_facts, learned_prompt, prompt_group, recipe_for
-from otpt.methods.kinds import INITS, Kind, Methods
+from otpt.methods.inits import learned_facts, learned_prompt
+from otpt.methods.kinds import INITS, Kind, Methods, recipe_for
 from otpt.methods.path import PromptGroup
 from otpt.methods.prompt_tuning.state import Point, PromptState, Scores, mean_cosine
 from otpt.objectives import fraction_of
@@ -203,7 +203,7 @@ def _make(backbone: Backbone, settings: Settings, methods: Methods, cache: Featu
         tunes=any(method.needs_context for method in methods),
         selected=selected,
     )
-    return [prompt_group(learned.kind, methods, backbone, state, settings)]
+    return [PromptGroup(learned.kind, methods, backbone, state, settings)]
 
 
 def _check(backbone: Backbone, settings: Settings, methods: Methods) -> None:

@@ -157,7 +157,8 @@ class Method(Steps):
             if value not in known:
                 raise unknown(axis, value, known)
         # as a loss adds them up: view objectives first, each kind in the order of the registry
-        order = sorted(self.objectives, key=lambda name: (OBJECTIVES[name].on == TEXTS, list(OBJECTIVES).index(name)))
+        present = [name for name in OBJECTIVES if name in self.objectives]
+        order = [name for kind in (VIEWS, TEXTS) for name in present if OBJECTIVES[name].on == kind]
         object.__setattr__(self, "objectives", {name: self.objectives[name] for name in order})
         for name, weight in {**self.objectives, "learning_rate": self.learning_rate}.items():
             if isinstance(weight, Mapping):

@@ -22,6 +22,7 @@ from otpt.errors import OtptError
 from otpt.features.cache import FeatureCache
 from otpt.features.pipeline import EncodedImage
 from otpt.methods.finish import Extras, Output, call_function, call_gate, finish
+from otpt.methods.kinds import recipe_for
 from otpt.methods.method import Method, TuningConfig
 from otpt.methods.prompt_tuning.state import PromptState, Scores, mean_cosine
 from otpt.methods.prompt_tuning.tuner import failed_on, tune
@@ -89,8 +90,6 @@ class PromptGroup:
     """Methods under one prompt state; see :class:`otpt.methods.inits.Group`.
 
     Args:
-        recipes: the views of each method.
-        tower: the backbone's kind of image tower, for published temperatures.
         base_texts: on the host, for calibrations of learned prompts that look at their base classes.
     """
 
@@ -98,17 +97,19 @@ class PromptGroup:
         self,
         prompt: str,
         methods: tuple[Method, ...],
+        backbone: Any,
         state: PromptState,
         settings: Settings,
-        recipes: Sequence[ViewRecipe],
         *,
-        tower: str,
         base_texts: BaseTexts | None = None,
     ) -> None:
-        self.prompt, self.methods, self.state, self.recipes = prompt, methods, state, recipes
+        self.prompt, self.methods, self.state = prompt, methods, state
+        recipes = [recipe_for(settings, method) for method in methods]
+        self.recipes = [recipe for recipe in recipes if recipe is not None]
+        """The views of each method."""
         self.cache: FeatureCache | None = None
         """Where gradients at the init are stored."""
-        self._tower, self._official = tower, settings.official_precision
+        self._tower, self._official = backbone.family, settings.official_precision
         self._constants = {"logit_scale": state.logit_scale, "base_texts": base_texts, PROMPT_STATE: state}
         if settings.stream_length is not None:
             self._constants["stream_length"] = settings.stream_length

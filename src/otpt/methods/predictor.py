@@ -14,8 +14,8 @@ from otpt.errors import OtptError
 from otpt.features.cache import FeatureCache
 from otpt.features.pipeline import EncodedImage, FeaturePipeline, ImageTask
 from otpt.methods.finish import Output
-from otpt.methods.inits import Column, Group, by_kind, columns, recipes_for, word_prompts
-from otpt.methods.kinds import kind_of
+from otpt.methods.inits import Column, Group, by_kind, columns, word_prompts
+from otpt.methods.kinds import kind_of, recipes_for
 from otpt.methods.method import Method
 from otpt.methods.path import Batch, PromptGroup
 from otpt.registry import STREAM

@@ -42,7 +42,7 @@ from otpt.features.embedding import embed
 from otpt.images import LIMITS, UrlLimits
 from otpt.methods import Method, Methods, register_methods, text_state
 from otpt.methods.gaussians import ridge_precision
-from otpt.methods.inits import prompt_group, word_prompts
+from otpt.methods.inits import word_prompts
 from otpt.methods.kinds import INITS, Kind
 from otpt.methods.path import PromptGroup
 from otpt.methods.prompt_tuning.state import PromptState
@@ -322,7 +322,7 @@ def _make(backbone: Backbone, settings: Settings, methods: Methods, cache: Featu
     state = text_state(
         backbone, settings, start, methods, kind=ExampleState, scorer=init, examples=examples, model=backbone
     )
-    return [prompt_group(init, methods, backbone, state, settings)]
+    return [PromptGroup(init, methods, backbone, state, settings)]
 
 
 def _check(backbone: Backbone, settings: Settings, methods: Methods) -> None:

@@ -122,25 +122,19 @@ class ViewRecipe:
         """The first ``n_views`` views of this recipe, without rounds."""
         return replace(self, n_views=n_views, rounds=())
 
-    @property
-    def key(self) -> str:
-        """The recipe in one line: with image, seed and preprocessing it determines the views."""
-        return self._line(self.n_views, self.rounds)
-
     @cached_property
     def kind(self) -> str:
         """:attr:`key` without the number of views: view v is the same however many there are, and in any round."""
-        return self._line(1, ())
-
-    def _line(self, n_views: int, rounds: tuple[int, ...]) -> str:
         scale, ratio = (":".join(repr(float(v)) for v in pair) for pair in (self.crop_scale, self.crop_ratio))
-        augmix = "on" if self.augmix else "off"
         noise = f" noise={float(self.noise)!r}" if self.noise else ""
-        shown = f" rounds={','.join(map(str, rounds))}" if rounds else ""
-        return (
-            f"views-{_VERSION} n={n_views}{shown} augmix={augmix} scale={scale} ratio={ratio} "
-            f"flip={float(self.flip)!r}{noise}"
-        )
+        augmix = "on" if self.augmix else "off"
+        return f"views-{_VERSION} n=1 augmix={augmix} scale={scale} ratio={ratio} flip={float(self.flip)!r}{noise}"
+
+    @property
+    def key(self) -> str:
+        """The recipe in one line: with image, seed and preprocessing it determines the views."""
+        rounds = f" rounds={','.join(map(str, self.rounds))}" if self.rounds else ""
+        return self.kind.replace(" n=1 ", f" n={self.n_views}{rounds} ", 1)
 
 
 _EXPECTED = {
