@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -56,8 +54,3 @@ def names_with_attributes(class_names: Sequence[str], attributes: Mapping[str, S
                 "class."
             )
     return tuple(f"{attribute.strip()} {name}" for name in class_names for attribute in attributes[name])
-
-
-def attribute_digest(names: Sequence[str]) -> str:
-    """32 hexadecimal digits of what :func:`names_with_attributes` gives."""
-    return hashlib.sha256(json.dumps(list(names)).encode()).hexdigest()[:32]

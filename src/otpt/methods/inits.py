@@ -6,6 +6,8 @@ Here are the inits made of words and of templates; those of :mod:`otpt.methods.c
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Sequence
 from typing import Any, Protocol, TypeVar
 
@@ -13,7 +15,7 @@ from otpt.backbones import Backbone
 from otpt.calibration import fixed_temperature
 from otpt.errors import OtptError
 from otpt.features.cache import FeatureCache
-from otpt.methods.attributes import attribute_digest, names_with_attributes
+from otpt.methods.attributes import names_with_attributes
 from otpt.methods.finish import Output
 from otpt.methods.kinds import INITS, Kind, Methods, kind_of, recipe_for
 from otpt.methods.method import Method
@@ -199,7 +201,7 @@ def learned_facts(settings: Settings, method: Method) -> dict[str, Any]:
     return {"fingerprint": fingerprint(settings.learned[method.init])}
 
 
-# ---- words ----------------------------------------------------------------------------------------------------------
+# ---- words, and words with attributes -------------------------------------------------------------------------------
 
 
 def _word_names(settings: Settings, method: Method) -> Sequence[Prompt | str]:
@@ -211,9 +213,10 @@ def _word_names(settings: Settings, method: Method) -> Sequence[Prompt | str]:
 
 def _words(backbone: Backbone, settings: Settings, methods: Methods, cache: FeatureCache | None) -> list[PromptGroup]:
     starts: Sequence[Prompt | FixedTexts] = word_prompts(settings) if settings.texts is None else (settings.texts,)
+    attributes = settings.class_attributes if methods[0].init == "attributes" else None
+    states = [text_state(backbone, settings, each, methods, attributes=attributes) for each in starts]
     return [
-        PromptGroup(each.name, methods, backbone, text_state(backbone, settings, each, methods), settings)
-        for each in starts
+        PromptGroup(each.name, methods, backbone, state, settings) for each, state in zip(starts, states, strict=True)
     ]
 
 
@@ -221,43 +224,24 @@ def _check_words(backbone: Backbone, settings: Settings, methods: Methods) -> No
     if isinstance(settings.texts, Templates):
         check_lengths(backbone.text, settings.texts.texts(settings.classes))
     elif settings.texts is None:
-        check_tokens(backbone, settings, settings.classes)
-
-
-def check_tokens(backbone: Backbone, settings: Settings, names: Sequence[str]) -> None:
-    """Raise an :class:`OtptError` if the text of a class is too long."""
-    for prompt in word_prompts(settings):
-        whole = whole_context(backbone.text, prompt) if settings.all_tokens else prompt
-        tokenize_prompts(backbone.text, names, whole)
-
-
-INITS["words"] = Kind(_words, _check_words, names=_word_names, from_words=True, served=True)
-
-
-# ---- words with attributes ------------------------------------------------------------------------------------------
-
-
-def _with_attributes(
-    backbone: Backbone, settings: Settings, methods: Methods, cache: FeatureCache | None
-) -> list[PromptGroup]:
-    found = []
-    for prompt in word_prompts(settings):
-        state = text_state(backbone, settings, prompt, methods, attributes=settings.class_attributes)
-        found.append(PromptGroup(prompt.name, methods, backbone, state, settings))
-    return found
-
-
-def _check_attributes(backbone: Backbone, settings: Settings, methods: Methods) -> None:
-    check_tokens(backbone, settings, names_with_attributes(settings.classes, settings.class_attributes))
+        names = settings.classes
+        if methods[0].init == "attributes":
+            names = names_with_attributes(names, settings.class_attributes)
+        for prompt in word_prompts(settings):
+            tokenize_prompts(
+                backbone.text, names, whole_context(backbone.text, prompt) if settings.all_tokens else prompt
+            )
 
 
 def _attribute_facts(settings: Settings, method: Method) -> dict[str, Any]:
-    return {"attributes": attribute_digest(names_with_attributes(settings.classes, settings.class_attributes))}
+    names = names_with_attributes(settings.classes, settings.class_attributes)
+    return {"attributes": hashlib.sha256(json.dumps(list(names)).encode()).hexdigest()[:32]}
 
 
+INITS["words"] = Kind(_words, _check_words, names=_word_names, from_words=True, served=True)
 INITS["attributes"] = Kind(
-    _with_attributes,
-    _check_attributes,
+    _words,
+    _check_words,
     names=_word_names,
     facts=_attribute_facts,
     uses="attributes",
