@@ -87,6 +87,8 @@ BAD_OPTIONS = [
     *((lambda v=v: metrics.bootstrap("ece", P, Y, level=v), str(v)) for v in (0, 1, 95, NAN)),
     (lambda: metrics.bootstrap_difference("ece", ([0.5], [1]), ([0.5, 0.5], [1, 1])), "1 and 2"),
     (lambda: get_metric("pce"), "pce"),
+    (lambda: metrics.accuracy([0.5], [1], top=2), "top"),
+    *((lambda k=k, a=a: metrics.lower_confidence_bound(k, 2, a), str(n)) for k, a, n in ((3, 0.1, 3), (1, 0.0, 0.0))),
 ]  # fmt: skip
 
 
@@ -124,6 +126,17 @@ def test_a_maximum_rounded_above_one_is_not_lost():
 )  # fmt: skip
 def test_aliases(alias: str, name: str) -> None:
     assert get_metric(alias).name == name
+
+
+def test_set_metrics_are_shares() -> None:
+    correct, answered = np.array([True, False, True, False]), np.array([True, True, True, False])
+    sets = {"covered": np.array([True, True, True, False]), "sizes": np.array([1, 2, 1, 1])}
+    found = metrics.set_metrics(correct, answered=answered, **sets)
+    assert (found.coverage, found.set_size, found.singletons, found.answered) == (0.75, 1.25, 0.75, 0.75)
+    assert found.risk == pytest.approx(1 / 3)
+    assert found.coverage_interval == metrics.clopper_pearson(3, 4)
+    assert found.risk_interval == metrics.clopper_pearson(1, 3)
+    assert metrics.set_metrics(correct, answered=~correct & correct).risk is None
 
 
 def test_cost_ranks_the_best_value_lowest() -> None:
