@@ -108,7 +108,7 @@ def resampled(run: Run, datasets: Sequence[str] | None = None) -> pd.DataFrame:
     Seeds are averaged per set; every method sees the same resamples of a set's images.
     """
     cells: dict[tuple[str, str], list[Floats]] = {}
-    for dataset in run.datasets:
+    for number, dataset in enumerate(run.datasets):
         if datasets is not None and Path(dataset.name).name not in datasets:
             continue
         for column in run.columns(dataset.name):
@@ -117,7 +117,7 @@ def resampled(run: Run, datasets: Sequence[str] | None = None) -> pd.DataFrame:
                 rows = run.rows(dataset.name, seed, column)
                 if rows is None:
                     continue
-                draws = [np.ones((1, len(rows.labels))), *resample_weights(len(rows.labels), RESAMPLES, 0)]
+                draws = [np.ones((1, len(rows.labels))), *resample_weights(len(rows.labels), RESAMPLES, (0, number))]
                 for metric, values in by_metric.items():
                     values.append(np.concatenate([np.atleast_1d(METRICS[metric].compute(rows, w)) for w in draws]))
             for metric, values in by_metric.items():
