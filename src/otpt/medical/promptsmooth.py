@@ -210,7 +210,7 @@ class PromptSmoothGroup:
 
     def outputs(self, batch: Batch) -> list[list[Output]]:
         """See :class:`Group`."""
-        found = [self._image(each, name, batch.seed) for each, name in zip(batch.images, batch.names, strict=True)]
+        found = [self._image(each, str(each.task.key), batch.seed) for each in batch.images]
         return [list(outputs) for outputs in zip(*found, strict=True)]
 
     def _image(self, image: EncodedImage, name: str, seed: int) -> list[Output]:

@@ -86,11 +86,6 @@ class TuningConfig(Steps):
         """The weights of objectives on the text features."""
         return tuple((name, weight) for name, weight in self.weights if OBJECTIVES[name].on == TEXTS)
 
-    @property
-    def closed_form(self) -> bool:
-        """Whether the one-step engine applies."""
-        return self.steps == 1 and not self.two_step
-
     def selected_count(self, views: int) -> int:
         """int(V·ratio): 6 of 64 at 10 %; with "strong" int((V − 1)·ratio) augmented views and the clean one."""
         clean = int(self.selection == "strong")

@@ -70,11 +70,6 @@ class Batch:
             made.append(torch.from_numpy(views))
         return torch.stack(made)
 
-    @property
-    def names(self) -> list[str]:
-        """What messages call the images."""
-        return [str(image.task.key) for image in self.images]
-
 
 def is_enough(zero_shot: Tensor) -> bool:
     """Whether the most confident quarter of n views, and at least one, have the clean view's label; logits (n, C).
@@ -156,7 +151,7 @@ class PromptGroup:
         self, methods: Sequence[Method], recipe: ViewRecipe, batch: Batch, extras: Extras
     ) -> list[list[Output]]:
         """The outputs of images that need the same views: image by image, one per method."""
-        names = batch.names
+        names = [str(image.task.key) for image in batch.images]
         views, starts = self.state.inputs(batch, recipe)
         initial = on_device = self.state.initial(views, starts)
         gates: dict[str, list[tuple[bool, Extras]]] = {}

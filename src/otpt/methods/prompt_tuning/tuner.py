@@ -68,7 +68,7 @@ def tune(
     gradients: dict[ViewObjective, Tensor] = {}
     steps: dict[TuningConfig, tuple[Tensor, Tensor]] = {}
     for config in dict.fromkeys(configs):
-        if config.closed_form and starts is None:
+        if config.steps == 1 and not config.two_step and starts is None:  # closed form
             steps[config] = _one_step(state, views, zero_shot, config, gradients, cache)
         else:
             found[config] = tune_many_steps(
