@@ -144,7 +144,7 @@ def feature_rows(file: Path) -> pd.DataFrame:
     rows = []
     for (name, method), own in measured.groupby(["set", "method"], sort=False):
         for metric, (_, scale, digits) in COLUMNS.items():
-            half = (own[metric].max() - own[metric].min()) / 2
+            half = (own[metric].max() - own[metric].min()) / 2 if len(own) > 1 else np.nan
             rows.append((name, method, metric, round(scale * own[metric].mean(), digits), round(scale * half, digits)))
     return pd.DataFrame(rows, columns=[*KEYS, "value", "half_interval_95"])
 
