@@ -191,13 +191,6 @@ class Classifier:
                 **changes,
             )
         )
-        if len(self.settings.classes) == 1 and not self._calibrations:
-            warnings.warn(
-                f"The probability that {self.settings.classes[0]!r} is there is rough: one label has nothing to be "
-                "compared with but common nouns. Calibrate it with images that have it and images that do not "
-                "(clf.calibrate, 'otpt calibrate').",
-                stacklevel=2,
-            )
         return self
 
     def to(self, device: str | torch.device) -> Classifier:
@@ -500,6 +493,13 @@ class Classifier:
         except OtptError:
             self.settings = before
             raise
+        if len(self.settings.classes) == 1 and not self._calibrations:
+            warnings.warn(
+                f"The probability that {self.settings.classes[0]!r} is there is rough: one label has nothing to be "
+                "compared with but common nouns. Calibrate it with images that have it and images that do not "
+                "(clf.calibrate, 'otpt calibrate').",
+                stacklevel=3,
+            )
 
 
 def load(

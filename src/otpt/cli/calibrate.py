@@ -34,6 +34,9 @@ def calibrate(
     raps_ranks: Annotated[int, o.option("classes without that penalty")] = 5,
     name: Annotated[str | None, o.option("data set of a run with several", "--dataset", metavar="NAME")] = None,
     folder: Annotated[Path | None, o.option("run folder (default: runs/…)", "--run", metavar="RUN")] = None,
+    multi_label: Annotated[
+        bool, o.option("DATA is a table with the columns path and labels, separated by semicolons")
+    ] = False,
     options: EvaluationOptions = EvaluationOptions(),
 ) -> int:
     """Fit a calibration on labelled images that are not in your test set, and write it with what prediction sets and
@@ -46,6 +49,10 @@ def calibrate(
     from otpt.runs import Run
 
     o.check_output(out)
+    if multi_label:
+        from otpt.cli.labels import calibrate_table
+
+        return calibrate_table(dataset, out, options)
     if figure is not None:
         from otpt.report.figures import check_format
 

@@ -18,6 +18,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "embed": ("embed", "image features in a Parquet file"),
         "serve": ("serve", "predictions over HTTP, with a web page"),
         "calibrate": ("calibrate", "fit a calibration on labelled images"),
+        "export": ("labels", "a classifier as an ONNX file"),
     },
     "Evaluate methods": {
         "demo": ("demo", "four methods on the embedded model and bench, no download"),

@@ -151,6 +151,9 @@ def evaluate(
     *datasets: Datasets,
     methods: Annotated[tuple[str, ...], o.methods("methods, or TOML files of them")] = DEFAULT_METHODS,
     out: RunFolder = None,
+    multi_label: Annotated[
+        bool, o.option("DATASET is a table with the columns path and labels, separated by semicolons; prints metrics")
+    ] = False,
     options: EvaluationOptions = EvaluationOptions(),
     calibration: o.CalibrationOptions = o.CalibrationOptions(),
     plugins: PluginOptions = PluginOptions(),
@@ -162,6 +165,12 @@ def evaluate(
     otpt evaluate dtd pets --data ~/data --seeds 0 1 2 --out runs/two
     otpt evaluate my-images/ --classes @names.txt --limit 500 --json
     """
+    if multi_label:
+        from otpt.cli.labels import evaluate_table
+
+        if len(datasets) != 1:
+            raise OtptError(f"{len(datasets)} data sets were given with --multi-label; expected one table.")
+        return evaluate_table(datasets[0], options, calibration)
     chosen = options.method.methods(methods)
     result = options.evaluate(datasets, chosen, out=out, calibration=calibration, plugins=plugins)
     return print_result(result, as_json=options.run.json)

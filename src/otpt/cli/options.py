@@ -268,6 +268,15 @@ class CalibrationOptions:
         return {"calibrations": calibrations, "reject": reject, "reject_threshold": self.reject_threshold}
 
 
+@option_group("Other questions")
+class QuestionOptions:
+    """What is asked of an image besides its class."""
+
+    multi_label: Annotated[Flag, setting("multi_label", negative="")] = None
+    groups: Annotated[Path | None, setting("groups", metavar="FILE")] = None
+    examples: Annotated[Path | None, setting("examples", metavar="FOLDER")] = None
+
+
 @option_group("Data")
 class DataOptions:
     """Where data sets are, and which part of them is used."""

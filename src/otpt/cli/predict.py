@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from otpt.cli import options as o
@@ -17,6 +18,7 @@ from otpt.settings import DEFAULT_METHOD, Settings
 
 if TYPE_CHECKING:
     from otpt.bulk import ClassifierJob, Workers
+    from otpt.classifier import Classifier
     from otpt.cli.prediction_file import PredictionFile
     from otpt.data.sources import Source
     from otpt.evaluation import Progress
@@ -58,6 +60,10 @@ def predict(
     threads: o.Threads = None,
     workers: o.Workers = None,
     allow_duplicates: Annotated[bool, o.setting("allow_duplicates")] = False,
+    explain: Annotated[
+        bool, o.option("heat map of the label of each image, in the folder OUT-maps", group="Other questions")
+    ] = False,
+    questions: o.QuestionOptions = o.QuestionOptions(),
     method: o.MethodOptions = o.MethodOptions(),
     model: o.ModelOptions = o.ModelOptions(),
     calibration: o.CalibrationOptions = o.CalibrationOptions(),
@@ -69,6 +75,8 @@ def predict(
 
     otpt predict cat.jpg --classes cat dog "red panda"
     otpt predict photos/ --classes @names.txt --methods o-tpt --out predictions.csv
+    otpt predict street.jpg --multi-label --classes car bicycle pedestrian --explain
+    otpt predict parts/ --examples known-parts/
     """
     from otpt.cli.prediction_file import PredictionFile, check_output
 
@@ -77,12 +85,12 @@ def predict(
     if top is not None and top < 1:
         raise OtptError(f"--top was given {top}; expected 1 or more.")
     listed = o.read_classes(classes, unique=False)
-    if listed is None:
-        raise OtptError("No class names were given; name at least two after --classes, or write --classes @FILE.")
+    if listed is None and questions.examples is None:
+        raise OtptError("No class names were given; name some after --classes, or write --classes @FILE.")
     # what is wrong with images, files and names is reported before a large model is loaded
     source = open_images(images, column, split)
     features = source.has_features
-    from otpt.bulk import ClassifierJob
+    from otpt.bulk import ClassifierJob, Worker
     from otpt.cli.predictions import make_writers, rows_of
     from otpt.evaluation.settings import find_attributes, find_contexts
     from otpt.methods import refuse_views
@@ -90,31 +98,35 @@ def predict(
     chosen = method.methods(methods or [FEATURES_METHOD if features else DEFAULT_METHOD])
     if features:
         refuse_views(chosen, images[0])
-    names = [each.name for each in chosen]
-    shown = [] if out is not None else [image.id for image in islice(source, _SHOWN)]
-    writers = make_writers(shown, names, listed.names, to_file=out is not None, as_json=json, top=top)
     o.use_threads(threads)
     given = method.settings(chosen)
+    named = () if listed is None else listed.names
     settings = Settings(
         **{
-            "prompts": None if listed.prompt is None else (listed.prompt,),
-            "family": listed.family or "fine-grained",
+            "prompts": None if listed is None or listed.prompt is None else (listed.prompt,),
+            "family": (listed.family if listed else None) or "fine-grained",
             **given,
             **calibration.settings(),
+            **o.given(questions),
             "methods": chosen,
-            "classes": listed.names,
+            "classes": named,
             "allow_duplicates": allow_duplicates,
             "seed": seed or 0,
             "contexts": tuple(find_contexts(given.get("contexts", ()), "images", chosen).values()),
-            "attributes": find_attributes(given.get("attributes"), "images", listed.names, chosen),
+            "attributes": find_attributes(given.get("attributes"), "images", named, chosen),
         }
     )
-    if listed.augmix is not None:
+    if listed is not None and listed.augmix is not None:
         settings = settings.replace(views=replace(settings.recipe, augmix=listed.augmix), budget=None)
+    names = [each.name for each in settings.methods]
+    shown = [] if out is not None else [image.id for image in islice(source, _SHOWN)]
+    writers = make_writers(shown, names, settings.classes, to_file=out is not None, as_json=json, top=top)
     job = ClassifierJob(model.load, settings, model.device, [path.absolute() for path in method.plugin])
     failed, rejected, total = 0, 0, 0
     with ExitStack() as stack:  # what is finished is also written after Ctrl-C and SIGTERM
         engine = _start(job, source, workers, threads, ray, stack)
+        if explain and (features or not isinstance(engine, Worker)):
+            raise OtptError("--explain needs images and this process; leave --workers and --engine ray out.")
         file = None
         if out is not None:
             facts = {**engine.facts(), "top": top}
@@ -131,6 +143,8 @@ def predict(
                 each(image, answer)
             if file:
                 file(rows_of(image, answer, top or 1))
+        if explain and isinstance(engine, Worker):
+            _explain(engine.classifier, source, Path(f"{Path(out).with_suffix('') if out else 'otpt'}-maps"))
     if file:
         total, failed = file.done, file.failed
     if out is not None:
@@ -143,6 +157,18 @@ def predict(
     if failed:
         say(f"{failed} of {total} images could not be read")
     return 2 if failed else 0
+
+
+def _explain(classifier: Classifier, source: Source, folder: Path) -> None:
+    """Write the heat map of each image that can be read; of several labels, of the most probable one."""
+    folder.mkdir(parents=True, exist_ok=True)
+    count = 0
+    for number, image in enumerate(source):
+        with suppress(OtptError):  # reported with the predictions
+            found = classifier.explain(image.read())
+            found.save(folder / f"{number:04d} {Path(image.id).stem[:60]} - {found.label[:60].replace('/', ' ')}.png")
+            count += 1
+    print(f"The heat maps of {plural(count, 'image')} are in {str(folder)!r}.")
 
 
 def open_images(words: Sequence[str], column: str | None, split: str) -> Source:

@@ -67,11 +67,12 @@ def rows_of(image: str, answer: Answer, top: int) -> list[dict[str, Any]]:
 
 
 def _requested(prediction: Prediction) -> dict[str, Any]:
-    """Prediction set, abstention and rejection, each only if it was asked for."""
+    """Prediction set, abstention, rejection and groups, each only if it was asked for."""
     found = {
         "set": None if prediction.set is None else list(prediction.set),
         "abstained": prediction.abstained,
         "rejected": prediction.rejected,
+        "groups": prediction.groups,
     }
     return {name: value for name, value in found.items() if value is not None}
 
