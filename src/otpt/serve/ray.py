@@ -41,7 +41,7 @@ class Replica:
         torch.set_num_threads(threads)
         self._service = Service.from_config(config)
         self._service.start()
-        while not asyncio.run(self._service.ready()):  # Ray sends requests when this returns
+        while not self._service.is_ready:  # Ray sends requests when this returns, and has a loop that runs
             time.sleep(0.02)
 
     async def ask(self, name: str, *arguments: Any) -> Any:

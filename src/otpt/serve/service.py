@@ -126,9 +126,14 @@ class Service:
         else:
             self._warm = True
 
-    async def ready(self) -> bool:
+    @property
+    def is_ready(self) -> bool:
         """Whether every model has predicted once, and no accepted image waits longer than the limit."""
         return self._warm and not self._closing and self._engine.oldest() <= self.limits.seconds
+
+    async def ready(self) -> bool:
+        """The same, as replicas are asked."""
+        return self.is_ready
 
     async def counters(self) -> bytes:
         """The counters in Prometheus' format."""
