@@ -85,7 +85,8 @@ def test_every_map_as_a_file(kind: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "method", ["o-tpt", "tda", "zero", "tpt+sals", "zero-shot+se", "o-tpt+agreement", "maple", "cocoop"]
+    "method",
+    ["o-tpt", "tda", "zero", "tpt+sals", "zero-shot+se", "o-tpt+agreement", "maple", "cocoop", "gda", "multi-label"],
 )
 def test_what_cannot_be_exported_is_refused_by_name(method: str) -> None:
     with pytest.raises(OtptError, match=method.replace("+", r"\+")):

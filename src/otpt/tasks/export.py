@@ -105,6 +105,8 @@ def check_exportable(method: Method) -> None:
         reason = "it adapts to the images that it sees"
     elif not (INITS[method.init].shares_texts and INITS[method.init].one_text) or kind_of(method).needs_image(method):
         reason = f"its prompt {method.init!r} is not one text per class for all images"
+    elif INITS[method.init].uses == "examples":
+        reason = f"its classes are example images ({method.init!r}), not texts"
     elif method.gate != "none":
         reason = f"its gate {method.gate!r} decides image by image"
     elif method.calibrate not in ("none", "temperature"):
