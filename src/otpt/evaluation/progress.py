@@ -45,7 +45,7 @@ class Progress:
         self._started = self._logged = time.monotonic()
         if not self._show or (total is not None and done >= total):
             return
-        if sys.stderr.isatty() or "ipykernel" in sys.modules:
+        if sys.stderr.isatty() or _in_notebook():
             self._bar = tqdm(total=total, initial=done, unit=" images", dynamic_ncols=True, leave=False)
         elif say_done and done and total is not None:
             self._log(f"{done}/{total} images are already done; {total - done} are left")
@@ -73,6 +73,12 @@ class Progress:
         if self.failed:
             parts.append(f"{self.failed} could not be read")
         return ", ".join(parts)
+
+
+def _in_notebook() -> bool:
+    """Whether this process is the kernel of a notebook."""
+    shell = sys.modules.get("IPython")
+    return shell is not None and hasattr(shell.get_ipython(), "kernel")
 
 
 def duration(seconds: float) -> str:
