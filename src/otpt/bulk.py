@@ -26,7 +26,7 @@ from otpt._version import __version__
 from otpt.backbones import Backbone
 from otpt.classifier import Classifier
 from otpt.errors import OtptError
-from otpt.evaluation.evaluation import end_with_parent
+from otpt.evaluation.evaluation import end_with_parent, interrupts_blocked
 from otpt.features.pipeline import look_ahead
 from otpt.images import NamedImage
 from otpt.methods import load_plugin
@@ -174,7 +174,7 @@ class Processes:
 
     def facts(self) -> dict[str, Any]:
         """See :meth:`Worker.facts`."""
-        return self._result(self._pool.submit(_call, "facts"))
+        return self._result(self._submit("facts"))
 
     def __call__(self, images: Iterable[NamedImage]) -> Iterator[Answer]:
         """The answers, in order."""
@@ -182,7 +182,7 @@ class Processes:
         under_way: deque[Future[Any]] = deque()
         while True:
             for chunk in islice(waiting, 2 * self._workers - len(under_way)):
-                under_way.append(self._pool.submit(_call, "answer", chunk))
+                under_way.append(self._submit("answer", chunk))
             if not under_way:
                 self._finished = True
                 return
@@ -191,6 +191,10 @@ class Processes:
     def close(self) -> None:
         """End the processes; without waiting if they are still at work."""
         self._pool.shutdown(wait=self._finished, cancel_futures=True)
+
+    def _submit(self, name: str, *arguments: Any) -> Future[Any]:
+        with interrupts_blocked():  # a process may start here
+            return self._pool.submit(_call, name, *arguments)
 
     def _result(self, future: Future[Any]) -> Any:
         try:

@@ -57,9 +57,9 @@ def check(out: Path, expected: pd.DataFrame, kills: int) -> None:
     else:
         found = pd.read_csv(out) if out.suffix == ".csv" else pd.read_parquet(out)
     print(f"{out.name}: {kills} kills, {len(found)} rows of {found['image'].nunique()} images")
-    assert kills
     assert list(found["image"]) == list(expected["image"])
-    assert list(found["label"].fillna("")) == list(expected["label"].fillna(""))
+    for name in ("method", "label", "error"):
+        assert list(found[name].fillna("")) == list(expected[name].fillna(""))
     np.testing.assert_allclose(found["confidence"], expected["confidence"], rtol=1e-12)
 
 
@@ -78,6 +78,7 @@ def test_one_process(
         assert code in (2, -signal.SIGKILL)
         kills += code == -signal.SIGKILL
     assert main([*command, "-o", str(out)]) == 2
+    assert kills
     check(out, expected, kills)
 
 
@@ -95,24 +96,28 @@ def run(command: list[str], out: Path) -> subprocess.Popen[bytes]:
 @pytest.mark.parametrize("name", OUTPUTS)
 @pytest.mark.parametrize("kind", ["processes", "driver"])
 def test_several_processes(kind: str, name: str, job: tuple[list[str], pd.DataFrame], tmp_path: Path) -> None:
-    """The command or one of its workers is killed, at any moment, until it ends by itself."""
+    """The command or one of its workers is killed at any moment, and repeated; a finished one begins again."""
     command, expected = job
     command = [*command, *(["--workers", "2"] if kind == "processes" else ["--engine", "ray"])]
-    chosen, out, kills = random.Random(kind + name), tmp_path / name, 0
-    while kills < -(-KILLS // len(OUTPUTS)):
+    chosen, kills, unfinished, runs = random.Random(kind + name), 0, 0, 0
+    while kills < -(-KILLS // len(OUTPUTS)) or unfinished:
+        out = tmp_path / str(runs) / name
+        out.parent.mkdir(exist_ok=True)
         process = run(command, out)
-        time.sleep(3 + 12 * chosen.random())
-        victims = [psutil.Process(process.pid)]
-        if kind == "processes":
-            victims += victims[0].children(recursive=True)
-        if process.poll() is None:
-            chosen.choice(victims).kill()
-            kills += 1
-        elif process.returncode == 2:  # finished before it could be killed
-            break
-        process.wait(120)
-    assert run(command, out).wait(300) == 2
-    check(out, expected, kills)
+        if kills < -(-KILLS // len(OUTPUTS)):
+            time.sleep(3 + 10 * chosen.random())
+            victims = [psutil.Process(process.pid)]
+            if kind == "processes":
+                victims += [each for each in victims[0].children() if "spawn_main" in " ".join(each.cmdline())]
+            if process.poll() is None:
+                chosen.choice(victims).kill()
+                code, kills, unfinished = process.wait(120), kills + 1, unfinished + 1
+                assert code in (2, -signal.SIGKILL)
+                continue
+        assert process.wait(300) == 2, (out.parent / "printed.txt").read_text(encoding="utf-8")
+        check(out, expected, unfinished)
+        unfinished, runs = 0, runs + 1
+    print(f"{kind}, {name}: {kills} kills in {runs} runs")
 
 
 def test_actors(job: tuple[list[str], pd.DataFrame], tmp_path: Path) -> None:
@@ -131,4 +136,5 @@ def test_actors(job: tuple[list[str], pd.DataFrame], tmp_path: Path) -> None:
             chosen.choice(actors).kill()
             kills, before = kills + 1, written
     assert process.wait(300) == 2, (tmp_path / "printed.txt").read_text(encoding="utf-8")
+    assert kills
     check(out, expected, kills)

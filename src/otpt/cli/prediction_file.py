@@ -12,17 +12,16 @@ from __future__ import annotations
 
 import csv
 import hashlib
-import io
 import json
 import os
 import re
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, TextIO, TypedDict
 
 from filelock import FileLock, Timeout
 
@@ -163,7 +162,8 @@ class PredictionFile:
             elif self._is_csv:
                 self._append_csv(rows)
             else:
-                self._append("".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows))
+                with self._appending() as file:
+                    file.writelines(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows)
             self.done += images
             self._write_state()
             if self._in_parts:
@@ -354,20 +354,26 @@ class PredictionFile:
 
     # text
 
-    def _append(self, text: str) -> None:
-        with open(self.path, "ab") as file:
-            file.write(text.encode("utf-8", "backslashreplace"))
+    @contextmanager
+    def _appending(self) -> Iterator[TextIO]:
+        """The end of the file; what is written is on the disk afterwards."""
+        with open(self.path, "a", encoding="utf-8", errors="backslashreplace", newline="") as file:
+            yield file
             file.flush()
             os.fsync(file.fileno())
-            self._size = file.tell()
+            self._size = os.fstat(file.fileno()).st_size
 
     def _append_csv(self, rows: Sequence[Row]) -> None:
         flat = [flat_row(row, self._top) for row in rows]
+        begins = self._columns is None
         if self._columns is None:  # those of the first image that could be read
             self._columns = _columns_of([row for row in flat if not row.get("error")][:1] or flat, self._key)
-            self._append(_csv_line(self._columns))
         columns = self._columns
-        self._append("".join(_csv_line([row.get(name) for name in columns]) for row in flat))
+        with self._appending() as file:
+            writer = csv.writer(file, lineterminator="\n")
+            if begins:
+                writer.writerow(map(_cell, columns))
+            writer.writerows([_cell(row.get(name)) for name in columns] for row in flat)
 
 
 def check_output(path: str | Path) -> str:
@@ -422,12 +428,9 @@ def _suffix(path: str) -> str:
     return os.path.splitext(path)[1].lower()
 
 
-def _csv_line(cells: Sequence[Any]) -> str:
-    """One line of CSV; cells that a spreadsheet would compute are quoted."""
-    line = io.StringIO()
-    shown = ("" if cell is None else csv_cell(cell) if isinstance(cell, str) else cell for cell in cells)
-    csv.writer(line, lineterminator="\n").writerow(shown)
-    return line.getvalue()
+def _cell(value: Any) -> Any:
+    """A cell that no spreadsheet would compute."""
+    return csv_cell(value) if isinstance(value, str) else value
 
 
 def _short(value: Any) -> str:

@@ -188,7 +188,7 @@ class ProcessEngine:
                 device = job.device if self.devices is None else self.devices[number % len(self.devices)]
                 receiver, sender = context.Pipe(duplex=False)
                 process = context.Process(target=_work, args=(packed, device, threads, sender), daemon=True)
-                with _interrupts_blocked():
+                with interrupts_blocked():
                     process.start()
                 sender.close()
                 workers[receiver] = process
@@ -252,7 +252,7 @@ def end_with_parent() -> None:
 
 
 @contextmanager
-def _interrupts_blocked() -> Iterator[None]:
+def interrupts_blocked() -> Iterator[None]:
     """Processes started meanwhile never receive SIGINT, not even while they import torch."""
     if sys.platform == "win32":  # pragma: no cover
         yield
