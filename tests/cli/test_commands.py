@@ -148,4 +148,4 @@ def test_plan(otpt: Run) -> None:
     assert {views for _, views in rows} >= {1, 64}
     assert rows["here", 64]["flops"] == pytest.approx(64 * rows["here", 1]["flops"])
     assert rows["h100", 64]["seconds"] < rows["here", 64]["seconds"]
-    assert otpt("plan", "dtd", "--backbone", "RN50", "--methods", "o-tpt", "zero-shot")[0] == 0
+    assert otpt("plan", "dtd", "--backbone", "pocket", "--methods", "o-tpt", "zero-shot")[0] == 0

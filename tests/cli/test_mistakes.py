@@ -41,6 +41,7 @@ BAD = [
     (["plot", "reliability", "A_RUN", "-o", "f.doc"], "doc"),
     (["report", "A_RUN", "-o", "page.txt"], "page.txt"),
     (["models", "extra"], "extra"),
+    (["datasets", "chekc"], "did you mean datasets check?"),
     (["reproduce", "papr"], "paper"),
     (["serve", "--queue", "0"], "queue"),
     (["plan", "predict", "many"], "20000"),

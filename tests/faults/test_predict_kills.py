@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -93,6 +94,12 @@ def run(command: list[str], out: Path) -> subprocess.Popen[bytes]:
         )
 
 
+def written(out: Path) -> int:
+    """Number of images of which the rows are flushed."""
+    state = out.parent / f"{out.name}.job.json"
+    return int(json.loads(state.read_text(encoding="utf-8"))["done"]) if state.exists() else 0
+
+
 @pytest.mark.parametrize("name", OUTPUTS)
 @pytest.mark.parametrize("kind", ["processes", "driver"])
 def test_several_processes(kind: str, name: str, job: tuple[list[str], pd.DataFrame], tmp_path: Path) -> None:
@@ -100,24 +107,30 @@ def test_several_processes(kind: str, name: str, job: tuple[list[str], pd.DataFr
     command, expected = job
     command = [*command, *(["--workers", "2"] if kind == "processes" else ["--engine", "ray"])]
     chosen, kills, unfinished, runs = random.Random(kind + name), 0, 0, 0
+    counts: list[int] = []
     while kills < -(-KILLS // len(OUTPUTS)) or unfinished:
         out = tmp_path / str(runs) / name
         out.parent.mkdir(exist_ok=True)
         process = run(command, out)
         if kills < -(-KILLS // len(OUTPUTS)):
-            time.sleep(3 + 10 * chosen.random())
+            before, new_rows = written(out), kills % 4 > 0  # every fourth kill may come while the command starts
+            while new_rows and process.poll() is None and written(out) == before:
+                time.sleep(0.05)
+            time.sleep((1 if new_rows else 10) * chosen.random())
             victims = [psutil.Process(process.pid)]
             if kind == "processes":
                 victims += [each for each in victims[0].children() if "spawn_main" in " ".join(each.cmdline())]
             if process.poll() is None:
                 chosen.choice(victims).kill()
+                counts.append(written(out))
                 code, kills, unfinished = process.wait(120), kills + 1, unfinished + 1
                 assert code in (2, -signal.SIGKILL)
                 continue
         assert process.wait(300) == 2, (out.parent / "printed.txt").read_text(encoding="utf-8")
         check(out, expected, unfinished)
         unfinished, runs = 0, runs + 1
-    print(f"{kind}, {name}: {kills} kills in {runs} runs")
+    print(f"{kind}, {name}: {kills} kills in {runs} runs, images written at each: {counts}")
+    assert any(0 < count < IMAGES for count in counts), "no kill came between rows"
 
 
 def test_actors(job: tuple[list[str], pd.DataFrame], tmp_path: Path) -> None:

@@ -8,13 +8,14 @@ import shlex
 import warnings
 from collections.abc import Iterable
 from importlib import import_module
+from itertools import chain
 from typing import Any, cast
 
 from cyclopts import App, CycloptsError, Parameter, _convert
 from cyclopts.argument import Argument
 from cyclopts.exceptions import MissingArgumentError, UnknownOptionError, UnusedCliTokensError
 
-from otpt.cli.commands import HELP
+from otpt.cli.commands import HELP, all_commands
 from otpt.cli.terminal import note
 from otpt.errors import OtptError
 
@@ -112,7 +113,10 @@ def _sentence(error: CycloptsError, name: str) -> str:
         if error.token.source != "cli":
             text = f"{error.token.source}: {text}"
     elif isinstance(error, UnusedCliTokensError):
-        text = f"unexpected argument {shlex.join(error.unused_tokens or ())}."
+        words = error.unused_tokens or [""]
+        near = difflib.get_close_matches(f"{name} {words[0]}", chain(*all_commands().values()), n=1)
+        hint = f"; did you mean {near[0]}?" if near and near[0].startswith(f"{name} ") else "."
+        text = f"unexpected argument {shlex.join(words)}{hint}"
     elif isinstance(error, MissingArgumentError) and error.argument and not (error.keyword or error.argument.tokens):
         name_of = error.argument.name
         text = f"{name_of if name_of.startswith('-') else error.argument.parameter.metavar or name_of} is missing."

@@ -16,12 +16,12 @@ from typing import Any, NamedTuple
 import open_clip
 import torch
 from PIL import Image
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
+from otpt.backbones.pocket import pocket_config
 from otpt.errors import OtptError, unknown
 from otpt.methods import Method
 from otpt.threads import available_threads, one_thread
@@ -88,11 +88,11 @@ class Counts(NamedTuple):
 @cache
 def count_model(spec: str) -> Counts:
     """Count the operations of both towers on tensors without data."""
-    config = open_clip.get_model_config(spec.split("/")[0])
+    config = pocket_config()["model_cfg"] if spec == "pocket" else open_clip.get_model_config(spec.split("/")[0])
     if config is None:
-        raise OtptError(f"The architecture {spec!r} is not known; expected a name of open_clip, such as ViT-B-16.")
+        raise OtptError(f"The architecture {spec!r} is not known; expected pocket, or a name of open_clip: ViT-B-16.")
     torch.backends.mha.set_fastpath_enabled(False)  # the fused attention has no count
-    with FakeTensorMode():
+    with torch.device("meta"):
         kind = open_clip.CustomTextCLIP if config.pop("custom_text", False) else open_clip.CLIP
         model = kind(**config).eval().requires_grad_(False)
         size = model.visual.image_size

@@ -34,9 +34,7 @@ UNSTRIDED = 5  # at 64 pixels the usual stride of this stage would leave 2 × 2 
 
 def load_pocket(quick_gelu: bool | None = None) -> Parts:
     """The embedded model as parts of a backbone."""
-    folder = resources.files(__package__)
-    config: dict[str, Any] = json.loads(folder.joinpath(CONFIG_FILE).read_text(encoding="utf-8"))
-    state = load(folder.joinpath(WEIGHTS_FILE).read_bytes())
+    config, state = pocket_config(), load(resources.files(__package__).joinpath(WEIGHTS_FILE).read_bytes())
     rows, ids = state.pop("token_embedding.rows").float(), state.pop("token_embedding.row_ids")  # (R, W), (R,)
     table = rows.mean(0).repeat(config["model_cfg"]["text_cfg"]["vocab_size"], 1)
     table[ids.long()] = rows
@@ -45,6 +43,12 @@ def load_pocket(quick_gelu: bool | None = None) -> Parts:
         model = open_clip.CLIP(**config["model_cfg"], quick_gelu=quick).eval().requires_grad_(False)
     model.load_state_dict(state | {"token_embedding.weight": table})
     return Parts(model, clip_tokenizer(), config["preprocess_cfg"], "pocket")
+
+
+def pocket_config() -> dict[str, Any]:
+    """The architecture, ``model_cfg``, and the preprocessing."""
+    found: dict[str, Any] = json.loads(resources.files(__package__).joinpath(CONFIG_FILE).read_text(encoding="utf-8"))
+    return found
 
 
 @timm.models.register_model  # type: ignore[untyped-decorator]
