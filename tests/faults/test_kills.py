@@ -80,7 +80,7 @@ class KillActors(Progress):
     def __init__(self, kills: int, seed: int) -> None:
         super().__init__(show=False)
         self.killed: list[int] = []
-        self._kills, self._chosen = kills, random.Random(seed)
+        self._kills, self._chosen, self._one = kills, random.Random(seed), threading.Lock()
 
     def update(self, done: int) -> None:
         super().update(done)
@@ -88,12 +88,14 @@ class KillActors(Progress):
             threading.Timer(self._chosen.uniform(0, 0.3), self._kill).start()
 
     def _kill(self) -> None:
-        for child in psutil.Process().children(recursive=True):
-            with suppress(psutil.Error):  # a process that has just ended
-                if "MapWorker" in " ".join(child.cmdline()) and len(self.killed) < self._kills:
-                    child.kill()
-                    self.killed.append(child.pid)
-                    return
+        with self._one:  # two timers may end together
+            for child in psutil.Process().children(recursive=True):
+                with suppress(psutil.Error):  # a process that has just ended
+                    fresh = child.pid not in self.killed and len(self.killed) < self._kills
+                    if fresh and "MapWorker" in " ".join(child.cmdline()):
+                        child.kill()
+                        self.killed.append(child.pid)
+                        return
 
 
 @pytest.mark.parametrize("piece", range(4))
