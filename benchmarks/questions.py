@@ -1,10 +1,11 @@
 """Evidence for several labels per image, one label, heat maps and classes by example images.
 
     python -m benchmarks.questions                 # 150 canvases of each kind, about ten minutes on 2 cores
+    python -m benchmarks.questions --parts photographs --photos FOLDER --model local-dir:MODEL
     python -m benchmarks.questions --parts examples --features FOLDER --photos FOLDER --model local-dir:MODEL
 
-Canvases have one to four drawings of known place. Rules were compared on the data ``chosen on`` and fixed;
-``confirmed on`` was looked at once. ``--features`` holds CLIP features as NPZ files (``train16_features``,
+Canvases have one to four drawings of known place, or photographs. Rules were compared on the data ``chosen on`` and
+fixed; ``confirmed on`` was looked at once. ``--features`` holds CLIP features as NPZ files (``train16_features``,
 ``test_features`` …, ``text_detic``), ``--photos`` has a folder of photographs for each class.
 """
 
@@ -20,14 +21,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from PIL import Image
+from PIL import Image, ImageOps
 from scipy.special import expit, softmax
 from torch.nn import functional as F
 
 import otpt
 from otpt.calibration.maps import fit_map
+from otpt.data.dataset import Dataset
 from otpt.data.emoji import SIDE, UNITS, _background, drawing, keyed_random, load_emoji, rasterise
 from otpt.data.own import image_folder
+from otpt.images import open_image
 from otpt.metrics import bootstrap
 from otpt.metrics.multi_label import mean_average_precision, multi_label_ece, multi_label_f1
 from otpt.tasks.examples import SCORERS, fit_examples, gda, tip_adapter
@@ -36,6 +39,7 @@ from otpt.tasks.multi_label import grid_views, log_odds
 from otpt.views import ViewRecipe, make_views
 
 Box = tuple[float, float, float, float]
+PARTS = ["labels", "maps", "photographs", "examples"]
 
 
 @dataclass(frozen=True)
@@ -93,14 +97,28 @@ def classes_of(kind: Kind) -> tuple[list[str], list[str]]:
     return list(found.values()), list(found)
 
 
-def several_labels(kind: Kind, count: int) -> pd.DataFrame:
+def photo_canvas(data: Dataset, number: int) -> tuple[Image.Image, list[int]]:
+    """An RGB image of 512 × 512 pixels with one to four photographs, and their classes (every second class)."""
+    rng = keyed_random("questions", "photographs", number)
+    image = Image.new("RGB", (512, 512), tuple(rng.randint(190, 250) for _ in "rgb"))
+    chosen = rng.sample(range(0, len(data.class_names), 2), 1 + int(4 * rng.random()))
+    corners = rng.sample([(0, 0), (256, 0), (0, 256), (256, 256)], len(chosen))
+    for label, (left, top) in zip(chosen, corners, strict=True):
+        photo = data.source(rng.choice([i for i, each in enumerate(data.labels) if each == label]))
+        photo = ImageOps.contain(open_image(photo), (side := rng.randint(164, 256), side))
+        image.paste(photo, (left + rng.randint(0, 256 - photo.width), top + rng.randint(0, 256 - photo.height)))
+    return image, [label // 2 for label in chosen]
+
+
+def several_labels(
+    make: Callable[[int], tuple[Any, ...]], names: Sequence[str], count: int, model: str = "pocket"
+) -> pd.DataFrame:
     """Metrics of each rule on the last two thirds of the canvases; the first third fits Platt scaling."""
-    codes, names = classes_of(kind)
-    clf = otpt.load("pocket", "zero-shot").set_classes(names)
+    clf = otpt.load(model, "zero-shot").set_classes(names)
     scale = clf.backbone.logit_scale
     logits, views, present = [], [], np.zeros((count, len(names)), bool)
     for number in range(count):
-        image, chosen, _ = canvas(codes, kind, number)
+        image, chosen, *_ = make(number)
         present[number, chosen] = True
         logits.append(_cosines(clf, grid_views(image, clf.backbone.preprocessing)) * scale)
         made = make_views(image, ViewRecipe(augmix=False), clf.backbone.preprocessing, seed=0, image_id=str(number))
@@ -145,7 +163,7 @@ def _cosines(clf: otpt.Classifier, pixels: torch.Tensor) -> np.ndarray:
 
 
 def heat_maps(kind: Kind, count: int) -> pd.DataFrame:
-    """Whether maps of labels that are there find their boxes: AUC of pixels, and the peak inside."""
+    """Whether maps of labels that are there find their boxes: AUC of pixels, and the peak inside (95 % interval)."""
     from sklearn.metrics import roc_auc_score
 
     codes, names = classes_of(kind)
@@ -166,7 +184,15 @@ def heat_maps(kind: Kind, count: int) -> pd.DataFrame:
                     "peak inside": left <= x < right and top <= y < bottom,
                 }
             )
-    return pd.DataFrame(rows).groupby("crops").mean()
+    return pd.DataFrame(rows).groupby("crops").agg(_mean_interval)
+
+
+def _mean_interval(values: pd.Series) -> str:
+    """The mean with its 95 % bootstrap interval over canvases."""
+    x = values.to_numpy(np.float64)
+    draws = np.random.default_rng(0).integers(0, len(x), (2000, len(x)))
+    low, high = np.percentile(x[draws].mean(axis=1), [2.5, 97.5])
+    return f"{x.mean():.2f} ({low:.2f}–{high:.2f})"
 
 
 Split = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None, float]
@@ -272,7 +298,7 @@ def print_examples(features: Path | None, photos: Path | None, model: str) -> No
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--count", type=int, default=150, help="canvases of each kind")
-    parser.add_argument("--parts", nargs="+", default=["labels", "maps"], choices=["labels", "maps", "examples"])
+    parser.add_argument("--parts", nargs="+", default=["labels", "maps"], choices=PARTS)
     parser.add_argument("--features", type=Path, help="folder of NPZ files")
     parser.add_argument("--photos", type=Path, help="folder of photographs, a sub-folder for each class")
     parser.add_argument("--model", default="pocket", help="for the photographs")
@@ -280,14 +306,21 @@ def main() -> None:
     options = parser.parse_args()
     if "examples" in options.parts:
         print_examples(options.features, options.photos, options.model)
-    for purpose in options.on if options.parts != ["examples"] else ():
+    if "photographs" in options.parts:
+        data = image_folder(options.photos)
+        names = data.class_names[::2]
+        print(f"\nconfirmed on: photographs, {len(names)} labels, {options.count} canvases")
+        found = several_labels(partial(photo_canvas, data), names, options.count, options.model)
+        print(found.round(1).to_markdown(), flush=True)
+    for purpose in options.on if {"labels", "maps"} & set(options.parts) else ():
         for name, kind in KINDS[purpose].items():
-            labels = len(classes_of(kind)[1])
-            print(f"\n{purpose}: {name}, {labels} labels, {options.count} canvases")
+            codes, names = classes_of(kind)
+            print(f"\n{purpose}: {name}, {len(names)} labels, {options.count} canvases")
             if "labels" in options.parts:
-                print(several_labels(kind, options.count).round(1).to_markdown())
+                found = several_labels(partial(canvas, codes, kind), names, options.count)
+                print(found.round(1).to_markdown(), flush=True)
             if "maps" in options.parts:
-                print(heat_maps(kind, options.count // 5).round(3).to_markdown())
+                print(heat_maps(kind, options.count // 5).to_markdown(), flush=True)
 
 
 if __name__ == "__main__":

@@ -152,7 +152,8 @@ def evaluate(
     methods: Annotated[tuple[str, ...], o.methods("methods, or TOML files of them")] = DEFAULT_METHODS,
     out: RunFolder = None,
     multi_label: Annotated[
-        bool, o.option("DATASET is a table with the columns path and labels, separated by semicolons; prints metrics")
+        bool,
+        o.option("DATASET is a table with the columns path and labels (by semicolons), --out a .csv, .json or .html"),
     ] = False,
     options: EvaluationOptions = EvaluationOptions(),
     calibration: o.CalibrationOptions = o.CalibrationOptions(),
@@ -170,7 +171,7 @@ def evaluate(
 
         if len(datasets) != 1:
             raise OtptError(f"{len(datasets)} data sets were given with --multi-label; expected one table.")
-        return evaluate_table(datasets[0], options, calibration)
+        return evaluate_table(datasets[0], options, calibration, out)
     chosen = options.method.methods(methods)
     result = options.evaluate(datasets, chosen, out=out, calibration=calibration, plugins=plugins)
     return print_result(result, as_json=options.run.json)

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from otpt.cli import options as o
 from otpt.cli.evaluate import EvaluationOptions
-from otpt.cli.terminal import print_json, print_table
+from otpt.cli.terminal import command_line, plural, print_json, print_table
 from otpt.errors import OtptError
+from otpt.files import write_atomically
 from otpt.settings import MULTI_LABEL, Settings
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from otpt.classifier import Classifier
+
+_FORMATS = (".csv", ".json", ".html")
+_SHOWN = 20
+"""Labels that are printed."""
 
 
 def _open(
@@ -57,20 +65,64 @@ def calibrate_table(table: str, out: Path, options: EvaluationOptions) -> int:
     return 0
 
 
-def evaluate_table(table: str, options: EvaluationOptions, calibration: o.CalibrationOptions) -> int:
-    """Print the metrics of a table of images with several labels."""
-    from otpt.metrics.multi_label import METRICS
+def evaluate_table(
+    table: str, options: EvaluationOptions, calibration: o.CalibrationOptions, out: Path | None = None
+) -> int:
+    """Print the metrics of a table of images with several labels, over all and of each label, or write them."""
+    from otpt.cli.metrics import records, write_csv
     from otpt.tasks.multi_label import evaluate_labels
 
-    found = evaluate_labels(*_open(table, options, calibration))
-    if options.run.json:
-        print_json(found.to_dict(orient="index"))
+    kind = "" if out is None else out.suffix.lower()
+    if out is not None:
+        o.check_output(out)
+        if kind not in _FORMATS:
+            raise OtptError(f"The metrics cannot be written to {str(out)!r}; expected a file {' or '.join(_FORMATS)}.")
+    classifier, paths, labels = _open(table, options, calibration)
+    found = evaluate_labels(classifier, paths, labels, n_bins=options.run.n_bins)
+    values = {"table": table, "model": options.model.backbone, "images": len(paths), "metrics": records(found)}
+    if out is None and options.run.json:
+        print_json(values)
+        return 0
+    over_all, by_label = _tables(found)
+    if out is None:
+        print_table([Path(table).name, *over_all.columns[1:]], over_all.to_numpy(), width=80)
+        print()
+        print_table(list(by_label.columns), by_label.head(_SHOWN).to_numpy(), width=80)
+        if len(by_label) > _SHOWN:
+            print(f"\nThe {_SHOWN} labels of {len(by_label)} with the lowest AP; --out FILE.csv writes all.")
+        return 0
+    if kind == ".csv":
+        write_csv(out, found)
+    elif kind == ".json":
+        write_atomically(out, json.dumps(values, indent=2, ensure_ascii=False).encode())
     else:
-        rows = [
-            [METRICS[name][0], f"{row.value:.2f}", f"{row.low:.2f} … {row.high:.2f}"] for name, row in found.iterrows()
-        ]
-        print_table([Path(table).name, "value", "95 %"], rows)
+        from otpt.report.page import make_label_page, write_page
+
+        lede = f"{len(paths)} images · {len(by_label)} labels · model {options.model.backbone}"
+        write_page(out, make_label_page(Path(table).name, lede, over_all, by_label, command=command_line()))
+    print(f"The metrics of {plural(len(paths), 'image')} and {plural(len(by_label), 'label')} are in {str(out)!r}.")
     return 0
+
+
+def _tables(found: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The metrics over all labels, and those of each label with the lowest average precision first, as strings."""
+    import pandas as pd
+
+    from otpt.metrics.multi_label import METRICS, OF_ONE_LABEL
+
+    def interval(rows: pd.DataFrame, digits: int) -> pd.Series:
+        return rows.low.map(f"{{:.{digits}f}}".format) + " … " + rows.high.map(f"{{:.{digits}f}}".format)
+
+    whole, each = found[found.label == ""], found[found.label != ""]
+    titles = [METRICS[name][0] for name in whole.metric]
+    over_all = pd.DataFrame({"metric": titles, "value": whole.value.map("{:.2f}".format), "95 %": interval(whole, 2)})
+    columns = {}
+    for name, digits in (("map", 0), ("micro_f1", 0), ("label_ece", 1)):
+        rows = each[each.metric == name].set_index("label").sort_index()
+        columns[OF_ONE_LABEL[name]] = rows.value.map(f"{{:.{digits}f}}".format) + " (" + interval(rows, digits) + ")"
+    order = each[each.metric == "map"].sort_values("value", kind="stable").set_index("label")
+    by_label = pd.DataFrame({"images": order.images.map(str), **columns}).loc[order.index].reset_index()
+    return over_all, by_label.replace("nan (nan … nan)", "–")
 
 
 def export(

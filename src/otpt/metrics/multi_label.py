@@ -6,7 +6,7 @@ ECE over all pairs of image and label is dominated by labels that are easily see
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -114,16 +114,19 @@ METRICS: Mapping[str, tuple[str, Callable[..., float]]] = {
     "label_nll": ("NLL", lambda p, y, n_bins: multi_label_nll(p, y)),
 }
 """Title and function of each, in the unit of the title."""
+OF_ONE_LABEL = {"map": "AP %", "micro_f1": "F1 %", "label_ece": "ECE %", "label_nll": "NLL"}
+"""Those that a single label has, and their titles."""
 
 
 def multi_label_intervals(
-    probabilities: Any, present: Any, *, n_bins: int = 15, resamples: int = 200
+    probabilities: Any, present: Any, *, n_bins: int = 15, resamples: int = 200, metrics: Iterable[str] = METRICS
 ) -> dict[str, tuple[float, float, float]]:
-    """Each of :data:`METRICS` with its 95 % percentile interval over draws of images: {name: (value, low, high)}."""
+    """Each of the metrics with its 95 % percentile interval over draws of images: {name: (value, low, high)}."""
     p, y = _check(probabilities, present)
     draws = np.random.default_rng(0).integers(0, len(p), (resamples, len(p)))
     found = {}
-    for name, (_, metric) in METRICS.items():
+    for name in metrics:
+        metric = METRICS[name][1]
         values = [metric(p[each], y[each], n_bins) for each in draws]
         low, high = np.nanpercentile(values, [2.5, 97.5]) if np.isfinite(values).any() else (np.nan, np.nan)
         found[name] = metric(p, y, n_bins), float(low), float(high)

@@ -31,7 +31,7 @@ from otpt.backbones import Backbone
 from otpt.data.own import PATHS, read_table
 from otpt.errors import OtptError
 from otpt.methods import Batch, Kind, Methods, Output, register_kind, register_methods, text_state
-from otpt.metrics.multi_label import multi_label_intervals
+from otpt.metrics.multi_label import METRICS, OF_ONE_LABEL, multi_label_intervals
 from otpt.prompts import Prompt
 from otpt.rejection import Rejector
 from otpt.settings import Settings
@@ -173,7 +173,9 @@ def read_label_table(path: str | Path) -> tuple[list[Path], list[list[str]]]:
 def evaluate_labels(
     classifier: Classifier, images: Iterable[Any], labels: Sequence[Sequence[str]], *, n_bins: int = 15
 ) -> pd.DataFrame:
-    """Metrics of several labels with 95 % intervals over images: a row per metric, columns value, low, high.
+    """Metrics of several labels with 95 % intervals over images, then those of each label.
+
+    The columns are label ("" for all labels), images (that have the label, or any), metric, value, low and high.
 
     Args:
         classifier: with ``multi_label`` or a single class.
@@ -186,5 +188,11 @@ def evaluate_labels(
         raise OtptError(
             f"{len(probabilities)} images but labels of {len(present)} were given; expected the same number."
         )
-    found = multi_label_intervals(probabilities, present, n_bins=n_bins)
-    return pd.DataFrame.from_dict(found, orient="index", columns=["value", "low", "high"])
+    rows: list[tuple[Any, ...]] = []
+    for column, label in enumerate(("", *classifier.class_names), start=-1):
+        own = slice(None) if column < 0 else slice(column, column + 1)
+        metrics = METRICS if column < 0 else OF_ONE_LABEL
+        found = multi_label_intervals(probabilities[:, own], present[:, own], n_bins=n_bins, metrics=metrics)
+        count = int(present[:, own].any(axis=1).sum())
+        rows += [(label, count, metric, *values) for metric, values in found.items()]
+    return pd.DataFrame(rows, columns=["label", "images", "metric", "value", "low", "high"])

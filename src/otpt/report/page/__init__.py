@@ -85,17 +85,9 @@ def make_page(
         name: [_dataset(models[m], m, name, lines[m], root, images) for m in models if name in models[m].datasets]
         for name in datasets
     }
-    style, script = (_asset(name) for name in ("page.css", "page.js"))
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("otpt.report.page", "templates"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters.update(marked=_marked, signed=_signed)
     first = next(iter(models.values()))
-    return environment.get_template("page.html").render(
+    return _render(
+        "page.html",
         title=title,
         lede=_lede(list(models.values())),
         models=list(models),
@@ -116,6 +108,33 @@ def make_page(
         runs=[_run(run) for each in models.values() for run in each.runs],
         progress=[progress for each in models.values() for progress in each.progress],
         command=command and _option_per_line(command),
+    )
+
+
+def make_label_page(title: str, lede: str, over_all: pd.DataFrame, by_label: pd.DataFrame, *, command: str = "") -> str:
+    """Make a page of two tables of strings: the metrics of several labels per image, and those of each label."""
+    values = {
+        "lede": lede,
+        "over_all": over_all,
+        "by_label": by_label,
+        "command": command and _option_per_line(command),
+    }
+    return _render("labels.html", title=title, **values)
+
+
+def _render(template: str, **values: Any) -> str:
+    """A template with style, script and a policy that allows nothing else."""
+    style, script = (_asset(name) for name in ("page.css", "page.js"))
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("otpt.report.page", "templates"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(marked=_marked, signed=_signed)
+    return environment.get_template(template).render(
+        **values,
         version=__version__,
         policy=f"default-src 'none'; img-src data:; style-src {_hash(style)}; script-src {_hash(script)}; "
         "base-uri 'none'; form-action 'none'",
