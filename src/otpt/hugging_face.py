@@ -24,6 +24,7 @@ from otpt.settings import DEFAULT_METHOD
 
 TASK = "zero-shot-image-classification"
 TEMPLATE = "This is a photo of {}."
+_PRECISIONS = {"auto": "float32", "float32": "float32", "float16": "fp16", "bfloat16": "bf16", "float64": "float64"}
 
 
 class ZeroShotPipeline:
@@ -45,6 +46,9 @@ class ZeroShotPipeline:
         *,
         hypothesis_template: str = TEMPLATE,
         images: Any = None,
+        batch_size: int | None = None,
+        num_workers: int | None = None,
+        timeout: float | None = None,
     ) -> list[Scored] | list[list[Scored]] | Iterator[list[Scored]]:
         """Classify one image, a list of images, or lazily the images of a generator or data set.
 
@@ -52,6 +56,7 @@ class ZeroShotPipeline:
             image: a path, address, PIL image, array …; ``images`` is the older name of the argument.
             candidate_labels: the classes, as a list or a text with commas; those of the classifier by default.
             hypothesis_template: the sentence of a class.
+            batch_size, num_workers, timeout: taken for the sake of existing code; they change nothing.
 
         Returns:
             ``[{"score": …, "label": …}, …]``, best first; one such list per image for several images.
@@ -79,6 +84,8 @@ def pipeline(
     device: Any = "auto",
     tokenizer: Any = None,
     image_processor: Any = None,
+    dtype: Any = None,
+    torch_dtype: Any = None,
     **options: Any,
 ) -> ZeroShotPipeline:
     """Make a classifier that replaces Hugging Face's ``pipeline`` of the same task.
@@ -92,6 +99,7 @@ def pipeline(
             :func:`otpt.load` takes, such as "pocket".
         device: a name, or a number as there: -1 for the CPU, 0 for the first GPU.
         tokenizer, image_processor: of a model in memory.
+        dtype, torch_dtype: as there, such as ``torch.float16`` or "auto"; here the ``precision`` of :func:`otpt.load`.
         options: of :func:`otpt.load`, such as ``views=16``.
 
     Example:
@@ -105,6 +113,11 @@ def pipeline(
         raise OtptError("No model was given; expected a name such as model='openai/clip-vit-base-patch16'.")
     if isinstance(device, int):
         device = "cpu" if device < 0 else f"cuda:{device}"
+    if (given := dtype or torch_dtype) is not None:
+        wanted = str(given).removeprefix("torch.")
+        if wanted not in _PRECISIONS:
+            raise unknown("dtype", wanted, _PRECISIONS)
+        options["precision"] = _PRECISIONS[wanted]
     if isinstance(model, str) and _is_hub_name(model):
         model = f"hf:{model}"
     return ZeroShotPipeline(

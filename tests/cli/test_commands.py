@@ -114,7 +114,8 @@ def test_demo(otpt: Run, tmp_path: Path) -> None:
     code, out, _ = otpt("demo", "--images", "2", "--workers", "1", "--methods", "confident-half", "--out", "d")
     assert code == 0
     assert {path.name for path in (tmp_path / "d").iterdir()} >= {"report.html", "reliability.png"}
-    assert len(out.splitlines()) < 40
+    assert len(out.splitlines()) < 25
+    assert max(map(len, out.splitlines())) <= 80
 
 
 def test_reproduce_plans_without_data(otpt: Run) -> None:

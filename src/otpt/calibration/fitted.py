@@ -85,6 +85,8 @@ class Calibration(BaseModel):
         nll = " → ".join(f"{own['nll'][0]:.3f}" for own in self.reliability.values())  # which the map was chosen by
         return f"Calibration({self.facts['method']['name']!r}, {self.map.words}, {self.labels} labels, NLL {nll})"
 
+    __str__ = __repr__  # pydantic's would print every score
+
     @property
     def class_names(self) -> tuple[str, ...]:
         """The class list, in label order."""

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Annotated
 
 from otpt.cli import options as o
-from otpt.cli.evaluate import make_progress, note_missing_classes
-from otpt.cli.metrics import print_summary
-from otpt.cli.terminal import command_line
+from otpt.cli.evaluate import make_progress
+from otpt.cli.terminal import command_line, terminal_width
 from otpt.settings import DEFAULT_METHOD
 
 BASE = "zero-shot"
@@ -30,14 +29,14 @@ def demo(
     threads: o.Threads = None,
 ) -> int:
     """Evaluate zero-shot, TPT, O-TPT and the default method with the embedded model on three sets of emoji and on line
-    art; print a table, draw reliability diagrams, and make a page with everything else.
+    art; print the averages, draw reliability diagrams, and make a page with everything else.
 
     otpt demo
     otpt demo --methods o-tpt c-tpt --images 200 --out my-demo
     """
     from otpt.data import load_dataset
     from otpt.evaluation import EvaluationSettings, duration, evaluate
-    from otpt.report import compare_methods, open_results, ranked
+    from otpt.report import compare_methods, evaluation_table, open_results, ranked
     from otpt.report.figures import draw, save
     from otpt.report.page import make_page, write_page
 
@@ -47,8 +46,9 @@ def demo(
     o.use_threads(threads)
     engine = o.local_engine(min(2, os.cpu_count() or 1) if workers is None else workers, "cpu")
     print(
-        f"The embedded model {BACKBONE!r}, a small CLIP, classifies emoji by an artist it has not seen:\n"
-        f"{images} images of each of {len(DATASETS)} sets, 64 views per image, {len(chosen)} methods in one pass.\n",
+        f"The embedded model {BACKBONE!r}, a small CLIP, classifies emoji by an artist\n"
+        f"it has not seen: {images} images of each of {len(DATASETS)} sets, 64 views per image,\n"
+        f"{len(chosen)} methods in one pass.\n",
         flush=True,
     )
     result = evaluate(
@@ -62,17 +62,22 @@ def demo(
         threads=threads,
         command=command_line(),
     )
-    note_missing_classes(datasets, images)
     results = open_results([out / "run"])
-    print_summary(results)
+    width = min(terminal_width() or 80, 100)
+    print(evaluation_table(results, averages=True).to_text(width))
     best = next((name for name in ranked(results, "debiased_ece") if name != BASE), None)
     if best is not None:
-        print(textwrap.fill(compare_methods(results, best, BASE)[-1].conclusion, 100))
+        print(textwrap.fill(compare_methods(results, best, BASE)[-1].conclusion, width))
     save(draw("reliability", results), out / "reliability.png")
     write_page(out / "report.html", make_page(results, title=TITLE, command=command_line()))
     print(f"\nThis took {duration(result.seconds)}. Where to go next:")
-    print(f"  {out / 'reliability.png'}   reliability diagrams")
-    print(f"  {out / 'report.html'}       all tables, tests, diagrams, and images where methods disagree")
-    print(f"  otpt compare {out / 'run'}    paired tests of two methods")
+    steps = {
+        str(out / "reliability.png"): "reliability diagrams",
+        str(out / "report.html"): "each set, tests, images where methods disagree",
+        f"otpt compare {out / 'run'}": "paired tests of two methods",
+    }
+    column = max(map(len, steps))
+    for where, what in steps.items():
+        print(f"  {where:{column}}  {what}")
     print("  otpt predict IMAGE --classes NAME NAME … --backbone ViT-B-16/openai")
     return 0

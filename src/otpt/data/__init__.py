@@ -72,6 +72,10 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 def list_datasets() -> Sequence[DatasetEntry]:
     """All registered data sets: the papers', those of plugins, the emoji bench."""
     return [*builtin_entries().values(), *emoji_entries()]

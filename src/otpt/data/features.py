@@ -15,6 +15,7 @@ With ``split="val"``, arrays called ``val_features`` and ``val_labels`` come fir
 from __future__ import annotations
 
 import hashlib
+import warnings
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -174,6 +175,12 @@ def read_features(
         if names is None and all(each.isdecimal() for each in listed):
             raise OtptError(f"{str(path)!r} has labels that are numbers, but no class names; give them by --classes.")
         classes = ClassList(tuple(listed), tuple(listed))
+    if array("logit_scale") is None and array("text_features") is not None:
+        warnings.warn(
+            f"{str(path)!r} has no logit_scale: {_LOGIT_SCALE:g} is assumed, as of OpenAI's CLIP. Confidences and ECE "
+            "depend on it.",
+            stacklevel=2,
+        )
     scale, backbone, ids = array("logit_scale"), array("backbone"), array("ids")
     return feature_dataset(
         features,

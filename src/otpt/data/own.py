@@ -432,6 +432,9 @@ def as_dataset(given: Any, name: str | None = None) -> Dataset:
     if hasattr(given, "dataset") and hasattr(given, "batch_size"):  # a DataLoader
         return as_dataset(given.dataset, name)
     name = name or type(given).__name__
+    if isinstance(given, dict) and given:  # a DatasetDict
+        splits, one = ", ".join(map(repr, given)), "test" if "test" in given else next(iter(given))
+        raise OtptError(f"{name} holds the splits {splits}; expected one of them, such as data[{one!r}].")
     if hasattr(given, "features") and hasattr(given, "select_columns"):
         split = str(getattr(given, "split", None) or "test")
         title = getattr(getattr(given, "info", None), "dataset_name", None) or name

@@ -279,6 +279,7 @@ def evaluate(
     plugins: Sequence[Path] = (),
     command: str | None = None,
     retry_unreadable: bool = False,
+    **fields: Any,
 ) -> Result:
     """Evaluate a model on data sets.
 
@@ -290,7 +291,7 @@ def evaluate(
             ``datasets`` library, a ``DataLoader``, or any sequence of (image, label) with ``classes``.
         backbone: a loaded model, the name of one, or a function of a device that loads one; None for features of
             images and texts (:mod:`otpt.data.features`).
-        settings: methods, seeds, views and so on; the keyword defaults of :class:`EvaluationSettings` if None.
+        settings: methods, seeds, views and so on; or give them as keywords, ``methods=["zero-shot", "tpt"]``.
         out: the run folder.
         engine: other processes or machines to compute on; None computes in this process.
         progress: how progress is shown; not at all if None.
@@ -299,9 +300,12 @@ def evaluate(
         plugins: files with the user's own functions that worker processes load.
         command: recorded in the run.
         retry_unreadable: compute shards with images that could not be read again.
+        fields: of :class:`EvaluationSettings`, in place of ``settings``.
     """
     started = time.monotonic()
-    settings = settings or EvaluationSettings()
+    if settings is not None and fields:
+        raise OtptError(f"Both settings and {', '.join(fields)} were given; expected one or the other.")
+    settings = settings or EvaluationSettings(**fields)
     several = isinstance(datasets, (list, tuple)) and not hasattr(datasets, "classes")
     given = [stratified(as_dataset(each)) for each in (datasets if several else [datasets])]
     each_once("data set", [dataset.name for dataset in given])

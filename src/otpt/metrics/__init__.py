@@ -127,6 +127,10 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 def __getattr__(name: str) -> Any:
     """Import RunningMetric on first use: it needs torchmetrics, which is optional and slow to import."""
     if name != "RunningMetric":

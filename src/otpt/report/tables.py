@@ -168,15 +168,15 @@ def build_tables(
     ]
 
 
-def evaluation_table(results: Results) -> Table:
+def evaluation_table(results: Results, *, averages: bool = False) -> Table:
     """The table that closes an evaluation: accuracy, ECE, debiased ECE and NLL of each method.
 
     A line per data set and method, and averages if there are several data sets. The best value has a star; "≈" marks
     values that differ from it by no more than chance (paired bootstrap, p ≥ 0.05), where all methods saw the same
-    images. Of more than 40 lines only the averages are shown.
+    images. Of more than 40 lines, or with ``averages``, only the averages are shown.
     """
     groups, notes = all_groups(results), progress_notes(results)
-    if len(groups) > 1 and len(groups) * len(results.methods) > _MOST_LINES:
+    if len(groups) > 1 and (averages or len(groups) * len(results.methods) > _MOST_LINES):
         groups = {AVERAGE: results.datasets}
         notes.append(f"The average over {len(results.datasets)} data sets; 'otpt metrics RUN' shows each.")
     columns = by_prompt(results)

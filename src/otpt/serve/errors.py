@@ -58,7 +58,7 @@ def invalid_field(error: Mapping[str, Any], names: Iterable[str], elsewhere: Ite
     hint = "GET /openapi.json describes the fields."
     if error["type"] == "extra_forbidden" and where in elsewhere:
         hint = "It needs files or objects that a request cannot bring: use Python or the command line."
-    elif error["type"] == "extra_forbidden" and (near := difflib.get_close_matches(where, names, n=1)):
+    elif error["type"] == "extra_forbidden" and (near := difflib.get_close_matches(where, names, n=1, cutoff=0.5)):
         hint = f"Did you mean {near[0]!r}?"
     given = None if error["type"] == "missing" else _short.repr(error.get("input"))
     return RequestError(422, "invalid-field", f"{where[:200]}: {error['msg']}.", given=given, hint=hint)

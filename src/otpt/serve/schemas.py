@@ -149,7 +149,7 @@ class HubRequest(BaseModel):
 Asked = PredictRequest | PredictForm | CompareRequest | CompareForm
 FIELDS = sorted({*PredictRequest.model_fields, *CompareRequest.model_fields, *HubRequest.model_fields})
 """Names of the fields of all requests."""
-ELSEWHERE = {*_FIELDS, "examples", "attributes", "text_features", "candidate_labels"} - {*FIELDS}
+ELSEWHERE = {*_FIELDS, "examples", "attributes", "text_features"} - {*FIELDS}
 """Settings that requests do not have."""
 
 
