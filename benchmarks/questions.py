@@ -314,10 +314,10 @@ def main() -> None:
         print(found.round(1).to_markdown(), flush=True)
     for purpose in options.on if {"labels", "maps"} & set(options.parts) else ():
         for name, kind in KINDS[purpose].items():
-            codes, names = classes_of(kind)
-            print(f"\n{purpose}: {name}, {len(names)} labels, {options.count} canvases")
+            codes, labels = classes_of(kind)
+            print(f"\n{purpose}: {name}, {len(labels)} labels, {options.count} canvases")
             if "labels" in options.parts:
-                found = several_labels(partial(canvas, codes, kind), names, options.count)
+                found = several_labels(partial(canvas, codes, kind), labels, options.count)
                 print(found.round(1).to_markdown(), flush=True)
             if "maps" in options.parts:
                 print(heat_maps(kind, options.count // 5).to_markdown(), flush=True)

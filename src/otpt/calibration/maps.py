@@ -45,7 +45,7 @@ PRIOR = 5.0
 _TEMPERATURES = (0.05, 20.0)
 _BIAS, _SLOPE = 1.0, 25.0  # 1/variance of the normal priors of "bias" and "vector"
 _TINY = float(np.finfo(np.float32).tiny)
-_LEAST_LABEL = 1e-7  # probabilities of independent labels are told apart from 0 and 1 down to here
+_LEAST_LABEL = 1e-7  # probabilities of independent labels are clipped to this distance from 0 and 1
 _LEAST = 1.02  # times 1/C: the smallest wanted confidence, since at 1/C all classes are equal
 
 
