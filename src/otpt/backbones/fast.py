@@ -109,18 +109,28 @@ class Convolution(nn.Module):
         self, convolution: nn.Conv2d, input_shape: tuple[int, ...], activation: tuple[str, tuple[float, ...]]
     ) -> None:
         super().__init__()
-        how = (tuple(map(int, convolution.padding)), convolution.stride, convolution.dilation)
+        weight, padding = convolution.weight.detach(), tuple(map(int, convolution.padding))
+        if _pads_like_tensorflow(convolution):
+            # for an output of ⌈side / stride⌉; zeros before the kernel make the padding equal on both sides
+            geometry = zip(input_shape[2:], convolution.stride, convolution.kernel_size, strict=True)
+            down, across = (max((-(-side // step) - 1) * step + reach - side, 0) for side, step, reach in geometry)
+            weight, padding = F.pad(weight, (across % 2, 0, down % 2, 0)), (-(-down // 2), -(-across // 2))
+        how = (padding, convolution.stride, convolution.dilation)
         self._how: list[Any] = [*(list(part) for part in how), convolution.groups]
         self._activation, self._numbers = activation[0], list(activation[1])
         self.bias = None if convolution.bias is None else convolution.bias.detach()
         reorder: Any = torch._C._nn.mkldnn_reorder_conv2d_weight
-        self._packed: Tensor = reorder(convolution.weight.detach().to_mkldnn(), *self._how, list(input_shape))
+        self._packed: Tensor = reorder(weight.to_mkldnn(), *self._how, list(input_shape))
 
     def forward(self, x: Tensor) -> Tensor:
         result: Tensor = torch.ops.mkldnn._convolution_pointwise(
             x, self._packed, self.bias, *self._how, self._activation, self._numbers, ""
         )
         return result
+
+
+def _pads_like_tensorflow(module: nn.Conv2d) -> bool:
+    return type(module).__name__ == "Conv2dSame" and module.dilation == (1, 1)  # timm's, which need not be imported
 
 
 # ---- convolutional towers
@@ -150,7 +160,8 @@ def tune_convolutions(visual: nn.Module, pixels: Tensor, chunk: int, *, pack: bo
         pairs, shapes = _observe(tuned, pixels, (nn.ReLU, nn.ReLU6), chunk)
         following = dict(pairs)
         for module in shapes:
-            if type(module) is not nn.Conv2d or module.padding_mode != "zeros" or isinstance(module.padding, str):
+            plain = type(module) is nn.Conv2d and module.padding_mode == "zeros" and not isinstance(module.padding, str)
+            if not plain and not _pads_like_tensorflow(module):
                 continue  # not what oneDNN computes
             activation = following.get(module, nn.Identity())
             tuned.set_submodule(names[module], Convolution(module, shapes[module], _ACTIVATIONS[type(activation)]))
