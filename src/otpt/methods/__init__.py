@@ -5,6 +5,7 @@ Everything that other packages and plugins use of it is imported here.
 
 # importing these modules registers their functions
 from otpt import calibration as _calibration  # noqa: F401 (registers the calibrators)
+from otpt.hooks import EvaluationHook
 from otpt.methods import (  # noqa: F401
     aggregations,
     caches,
@@ -35,7 +36,7 @@ from otpt.methods.inits import (
     templates_of,
     text_state,
 )
-from otpt.methods.kinds import EvaluationHook, Kind, Methods, kind_of, recipe_for, register_kind
+from otpt.methods.kinds import Kind, Methods, kind_of, recipe_for, register_kind
 from otpt.methods.method import Method
 from otpt.methods.names import (
     compose,
