@@ -81,7 +81,7 @@ def test_candidate_labels_are_the_classes_of_one_call() -> None:
     assert same(clf(image()), shared().predict(image())), "the classes that are set stay"
     worded = clf(image(), ["boat", "tree", "cup"], hypothesis_template="an example of a {}.")
     assert same(worded, fresh().set_classes(["boat", "tree", "cup"], "an example of a").predict(image()))
-    with pytest.raises(OtptError, match="without candidate_labels"):
+    with pytest.raises(OtptError, match="needs candidate_labels"):
         clf(image(), hypothesis_template="a {}")
     with pytest.raises(OtptError, match="given twice"):
         clf(image(), ["boat", "boat"])
@@ -138,7 +138,7 @@ def test_a_bad_image_in_a_list(tmp_path: Path) -> None:
     with pytest.raises(OtptError, match="There is no image at"):
         clf(tmp_path / "missing.png")
     assert isinstance(clf(b"", errors="return"), Failure)
-    with pytest.raises(OtptError, match="errors was given 'ignore'; expected 'raise' or 'return'"):
+    with pytest.raises(OtptError, match="errors is 'ignore'; expected 'raise' or 'return'"):
         clf.predict(images, errors="ignore")
 
 

@@ -122,7 +122,7 @@ def test_it_gives_the_very_numbers_of_the_classifier() -> None:
 def test_what_is_wrong_is_said() -> None:
     cases = [
         (lambda: functional.predict(IMAGES, TEXTS, method="o-tpt"), "tunes a context, but text features were given"),
-        (lambda: functional.predict(2 * IMAGES, TEXTS), "not of norm one"),
+        (lambda: functional.predict(2 * IMAGES, TEXTS), "must have unit norm"),
         (lambda: functional.predict(IMAGES, TEXTS[:, :3]), r"expected \(C, D\) with two classes"),
         (lambda: functional.predict(IMAGES[0], TEXTS), "views=V"),
         (lambda: functional.predict(IMAGES[0], TEXTS, views=7), "views=V"),
@@ -130,7 +130,7 @@ def test_what_is_wrong_is_said() -> None:
         (lambda: functional.predict(IMAGES, encoder, method="tpt"), "came with no context"),
         (lambda: functional.predict(IMAGES, TEXTS, method="promptsmooth"), "needs pixels"),
         (lambda: functional.tune(IMAGES, encoder, CONTEXT, method="zero"), "tunes no context"),
-        (lambda: functional.calibrate(TEXTS, TEXTS[0]), "both the same"),
+        (lambda: functional.calibrate(TEXTS, TEXTS[0]), "expected equal shapes"),
         (lambda: functional.calibrate(TEXTS, TEXTS, method="salt"), "'salt'"),
         (lambda: functional.aggregate(TEXTS, method="mta"), "needs view_features="),
         (lambda: functional.aggregate(TEXTS[0]), r"expected \(V, C\)"),

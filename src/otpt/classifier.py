@@ -1,4 +1,4 @@
-"""The interface people use: load a model, set the classes once, predict many images.
+"""The main interface: load a model, set the classes once, predict many images.
 
 clf = otpt.load("ViT-B-16/openai", method="o-tpt")
 clf.set_classes(["abyssinian", "beagle", "pug"])
@@ -61,8 +61,8 @@ class Classifier:
     Args:
         backbone: from :func:`otpt.backbones.load_backbone`.
         method: a name ("o-tpt"), a TOML file ("mine.toml"), a :class:`Method`; or :class:`otpt.settings.Settings`.
-        urls: limits of images that are given as http(s) addresses; None refuses addresses.
-        fields: of :class:`otpt.settings.Settings`: ``views=16``, ``seed=1``, ``classes=[…]`` …
+        urls: limits for images at http(s) URLs; None refuses URLs.
+        fields: fields of :class:`otpt.settings.Settings`: ``views=16``, ``seed=1``, ``classes=[…]`` …
 
     Example:
         >>> import otpt
@@ -104,7 +104,7 @@ class Classifier:
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """The classes that are set."""
+        """The current class names."""
         return self._settings_for(None).classes
 
     @property
@@ -114,7 +114,7 @@ class Classifier:
 
     @property
     def recipe(self) -> ViewRecipe:
-        """The views of methods that need views."""
+        """The view recipe of methods that use several views."""
         return self.settings.recipe
 
     @property
@@ -141,7 +141,7 @@ class Classifier:
         return f"<table>{cells}</table>"
 
     def __getstate__(self) -> dict[str, Any]:
-        """For pickle: text features are computed again where they are needed."""
+        """Drop cached text features from the pickle; they are computed again on demand."""
         return {**vars(self), "_predictors": OrderedDict()}
 
     def set_classes(
@@ -159,14 +159,14 @@ class Classifier:
         """Prepare the text features, once for all images.
 
         Args:
-            names: class names; or {name: descriptions}, whose text features are averaged. Of a single name, the
-                probability that it is there is predicted. They may be left out with ``examples``.
+            names: class names; or {name: descriptions}, whose text features are averaged. For a single name, the
+                prediction is the probability that it is present. Optional with ``examples``.
             prompt: words of the context ("a photo of a"), or a :class:`Prompt`.
-            allow_duplicates: accept a duplicate name, as ImageNet has two.
-            attributes: of each class, the same number for each, for methods that start from them (``tca``); or a file.
+            allow_duplicates: accept duplicate names; ImageNet has two.
+            attributes: {name: attributes} or a file, equally many per class, for methods that use them (``tca``).
             templates: sentences with ``{}`` for the class name, or functions of it, whose text features are averaged.
-            text_features: (C, D) computed elsewhere with the same model; of any norm. Like a dictionary and templates
-                they leave no context, and are for methods that tune none (``zero-shot``, ``zero``, ``tps`` …).
+            text_features: (C, D), precomputed with the same model, of any norm. Like descriptions and templates they
+                leave no context to tune, so they need a method that tunes none (``zero-shot``, ``zero``, ``tps`` …).
             groups: {group: class names}, nested or not, or a CSV file: see :mod:`otpt.tasks.groups`.
             examples: {class name: images}, or a folder with a sub-folder per class, instead of texts or next to those
                 of ``names``; the default method is then ``gda``. See :mod:`otpt.tasks.examples`.
@@ -175,7 +175,7 @@ class Classifier:
         several = [name for name, value in given.items() if value is not None]
         several += ["descriptions"] if isinstance(names, Mapping) else []
         if len(several) > 1:
-            raise OtptError(f"{' and '.join(several)} were given; expected one of them.")
+            raise OtptError(f"Both {' and '.join(several)} were given; pass only one of them.")
         changes: dict[str, Any] = {"texts": None if text_features is None else TextFeatures(text_features)}
         if templates is not None:
             changes["texts"] = changes["templates"] = templates
@@ -194,7 +194,7 @@ class Classifier:
         return self
 
     def to(self, device: str | torch.device) -> Classifier:
-        """Move the model to a device; the classifier itself is returned."""
+        """Move the model to a device and return the classifier."""
         self.backbone = self.backbone.to(device)
         self._predictors.clear()
         return self
@@ -202,7 +202,7 @@ class Classifier:
     def __call__(
         self, images: Any, candidate_labels: str | Sequence[str] | Sequence[Sequence[str]] | None = None, **more: Any
     ) -> Any:
-        """:meth:`predict` with the arguments of Hugging Face's pipeline.
+        """Predict with the arguments of Hugging Face's pipeline; see :meth:`predict`.
 
         ``candidate_labels`` (a list, or a text with commas) are the classes of the call, in ``hypothesis_template`` ("a
         photo of a {}."); those of :meth:`set_classes` stay. Their text features are cached for the next calls. A list
@@ -222,17 +222,18 @@ class Classifier:
         candidate_labels: str | Sequence[str] | Sequence[Sequence[str]] | None = None,
         hypothesis_template: str | None = None,
     ) -> Any:
-        """A prediction of one image, in any form that :func:`otpt.images.open_image` takes; a list for several.
+        """Return the :class:`Prediction` of one image, or a list of them for several images.
 
         Args:
-            method: in place of the classifier's for this call.
-            image_id: names a single image for its random views; its content does by default.
+            images: an image in any form that :func:`otpt.images.open_image` takes, or an iterable of images.
+            method: overrides the classifier's method for this call.
+            image_id: key of the random views of a single image; a digest of its content by default.
             workers: threads that decode and augment ahead; one per core by default.
-            errors: "raise" for the first image that cannot be used, or "return" a :class:`Failure` in its place.
+            errors: "raise" at the first unusable image, or "return" a :class:`Failure` in its place.
             candidate_labels, hypothesis_template: the classes of this call; see :meth:`__call__`.
         """
         if errors not in ("raise", "return"):
-            raise OtptError(f"errors was given {errors!r}; expected 'raise' or 'return'.")
+            raise OtptError(f"errors is {errors!r}; expected 'raise' or 'return'.")
         one = is_one_image(images)
         chosen = None if method is None else (get_method(method),)
         predictor: Predictor | list[Predictor]
@@ -253,7 +254,7 @@ class Classifier:
         return found[0] if one else found
 
     def compare(self, images: Any, methods: Sequence[str | Method], *, image_id: str | None = None) -> Any:
-        """One image by several methods, {name: prediction}; its views are encoded once. A list for several images."""
+        """Predict an image with several methods, encoding its views once: {name: prediction}, or a list of these."""
         one = is_one_image(images)
         ids = None if image_id is None else [image_id]
         found = []
@@ -271,12 +272,12 @@ class Classifier:
         image_ids: Iterable[str] | None = None,
         workers: int | None = None,
     ) -> Iterator[Any]:
-        """Predictions of images, in order and lazily; a bad image yields its error in its place.
+        """Yield the predictions of images lazily and in order; an unusable image yields its error.
 
         Args:
             images: paths, PIL images, arrays, batches; a data loader; a data set of torch or Hugging Face.
-            methods: each image then gives {name: prediction}; by default the prediction of the classifier's method.
-            image_ids: names that key the random views; the images' contents by default.
+            methods: yield {name: prediction} per image; by default, the prediction of the classifier's method.
+            image_ids: keys of the random views; digests of the images' content by default.
             workers: threads that decode and augment ahead; one per core by default.
         """
         chosen = (self.method,) if methods is None else get_methods(methods)
@@ -284,7 +285,7 @@ class Classifier:
             yield found if methods is not None or isinstance(found, Exception) else found[self.method.name]
 
     def encode_views(self, image: ImageSource, *, image_id: str | None = None) -> Tensor:
-        """Unit features (V, D) of an image's views, the clean one first."""
+        """Return the unit features (V, D) of an image's views, the clean view first."""
         recipe = self.recipe
         task = ImageTask("image", lambda: image, [recipe], self.seed, image_id, urls=self.urls)
         ((_, encoded),) = FeaturePipeline(self.backbone, threads=0)([task])
@@ -293,7 +294,7 @@ class Classifier:
         return encoded.features[recipe.kind]
 
     def embed(self, images: Any, *, views: int | ViewRecipe = 1, workers: int | None = None) -> Tensor:
-        """Unit features (D,) of an image, or (N, D) of several: of the clean view, or the mean over ``views``."""
+        """Return unit features (D,) of an image or (N, D) of several: of the clean view, or a mean over ``views``."""
         one = is_one_image(images)
         found = []
         given = [images] if one else images
@@ -304,18 +305,18 @@ class Classifier:
         return found[0] if one else torch.stack(found) if found else torch.empty(0, self.backbone.embed_dim)
 
     def classify_features(self, views: Tensor, methods: Sequence[str | Method]) -> list[dict[str, Prediction]]:
-        """Predictions from image features (B, V, D), the clean view first: one dictionary per image."""
+        """Predict from image features (B, V, D), the clean view first: {method: prediction} per image."""
         if views.ndim != 3 or views.shape[2] != self.backbone.embed_dim:
             raise OtptError(
                 f"Features of shape {tuple(views.shape)} were given; expected (B, V, {self.backbone.embed_dim}), the "
-                "clean view first; of one image write features[None]."
+                "clean view first; for one image pass features[None]."
             )
         chosen = get_methods(methods)
         outputs = self._predictor(chosen).of_features(views)
         return [predictions(chosen, each, self.settings, self._calibrations) for each in outputs]
 
     def explain(self, image: ImageSource, label: str | None = None, *, crops: int = 64, seed: int = 0) -> HeatMap:
-        """Where the image speaks for a label (by default the predicted one): see :func:`otpt.tasks.explain.explain`."""
+        """Return a heat map of a label, by default the predicted one: see :func:`otpt.tasks.explain.explain`."""
         from otpt.tasks.explain import explain
 
         return explain(self, image, label, crops=crops, seed=seed)
@@ -329,12 +330,12 @@ class Classifier:
     def calibrate(
         self, images: Iterable[ImageSource], labels: Sequence[Any], *, maps: Sequence[str] | None = None
     ) -> Calibration:
-        """Calibrate the method on labelled images and use that from now on; ``.write("cal.json")`` stores it.
+        """Fit a calibration to labelled images and apply it from now on; ``.write("cal.json")`` stores it.
 
         Args:
-            images: that the method is to be calibrated on.
-            labels: class names or their indices; with ``multi_label`` a list of class names for each image, of a single
-                class also whether it is there.
+            images: calibration images, not used for testing.
+            labels: class names or their indices; with ``multi_label`` a list of class names for each image, for a
+                single class also whether it is present.
             maps: candidates, see :func:`otpt.calibration.maps.choose_map`.
 
         Returns:
@@ -363,14 +364,14 @@ class Classifier:
     def use_calibrations(
         self, calibrations: Sequence[CalibrationSource], methods: Sequence[str | Method] | None = None
     ) -> Classifier:
-        """Calibrate answers from now on; an empty list ends it.
+        """Apply calibrations to all further predictions; an empty list removes them.
 
         Args:
             calibrations: files, calibrations, or :class:`Calibrated` objects; at most one per method.
-            methods: that they may be of; the classifier's own by default.
+            methods: methods that the calibrations may belong to; the classifier's own by default.
         """
         if isinstance(calibrations, CalibrationSource):
-            raise OtptError("A single calibration was given; expected a list of them; write [calibration].")
+            raise OtptError("A single calibration was given; expected a list: pass [calibration].")
         known = get_methods(methods or [self.method])
         found = calibrations_by_method(self.settings.replace(calibrations=tuple(calibrations)).calibrated, known)
         if self.settings.classes:
@@ -390,9 +391,9 @@ class Classifier:
         one: bool = False,
         calibrations: Mapping[str, Calibrated] | None = None,
     ) -> Iterator[tuple[EncodedImage, dict[str, Prediction] | Exception]]:
-        """(image, predictions by method, or why there are none), in order; a task's key is the image's name.
+        """Yield (image, predictions by method or the error) in order; a task's key is the image's name.
 
-        A list of predictors has one for each image.
+        A list of predictors has one per image.
         """
         inputs: Iterable[ImageInput] = image_inputs([images] if one else images, image_ids)
         if isinstance(predictor, list):
@@ -406,7 +407,7 @@ class Classifier:
             own.task(each.shown, each.source, image_id=each.image_id, urls=self.urls)
             for own, each in zip(each_one, inputs, strict=False)
         )
-        # a single image is encoded as fast as possible, several ones so that none depends on its neighbours
+        # a single image takes the fastest path; in a batch no image may depend on its neighbours
         pipeline = FeaturePipeline(self.backbone, threads=0 if one else workers, fixed_chunks=not one)
         used = self._calibrations if calibrations is None else calibrations
         return (
@@ -416,7 +417,7 @@ class Classifier:
         )
 
     def _settings_for(self, labels: Labels | None) -> Settings:
-        """The settings with the classes that are set, or with those of one call."""
+        """Return the settings, with the candidate labels of a call in place of the classes."""
         if labels is not None:
             prompts = None if labels[1] is None else (labels[1],)
             return self.settings.replace(
@@ -433,7 +434,7 @@ class Classifier:
         return self.settings
 
     def _predictor(self, methods: tuple[Method, ...], labels: Labels | None = None) -> Predictor:
-        """The predictor of these methods and classes; the most recently used ones are cached."""
+        """Return the predictor of these methods and classes, from an LRU cache."""
         self._check_calibrations(methods, labels)
         key = (labels, methods)
         if key not in self._predictors:
@@ -449,7 +450,7 @@ class Classifier:
     def _predictors_of(
         self, lists: Sequence[str | Sequence[str]], template: str | None, methods: tuple[Method, ...] | None
     ) -> list[Predictor]:
-        """The predictor of each image's candidate labels; texts that several images share are encoded once."""
+        """Return a predictor per image for its own candidate labels; shared texts are encoded once."""
         labels = [candidates(each, template) for each in lists]
         settings = {own: self._settings_for(own) for own in dict.fromkeys(labels)}
         names = list(dict.fromkeys(name for own in settings.values() for name in own.classes))
@@ -475,15 +476,15 @@ class Classifier:
                 self._calibrations[method.name].calibration.check(self._facts(method, labels))
 
     def _facts(self, method: Method, labels: Labels | None = None) -> dict[str, Any]:
-        """What a calibration of a method depends on."""
+        """Return the facts that a calibration of a method depends on."""
         settings = self._settings_for(labels)
         ((prompt, _),) = columns(settings, [method])
         return calibration_facts(self.backbone, method, prompt, settings)
 
     def _set(self, settings: Settings) -> None:
-        """Prepare text features now; settings that cannot be used change nothing."""
+        """Use these settings and prepare the text features; on an error the previous settings stay."""
         if not settings.classes:
-            raise OtptError("No class name was given; expected two at least, for a classifier to choose between.")
+            raise OtptError("No class names were given; expected at least two.")
         if settings.examples is not None and settings.examples.features is None:
             settings = settings.replace(examples=settings.examples.encode(self.backbone, self.urls))
         before, self.settings = self.settings, settings
@@ -495,8 +496,8 @@ class Classifier:
             raise
         if len(self.settings.classes) == 1 and not self._calibrations:
             warnings.warn(
-                f"The probability that {self.settings.classes[0]!r} is there is rough: one label has nothing to be "
-                "compared with but common nouns. Calibrate it with images that have it and images that do not "
+                f"The probability that {self.settings.classes[0]!r} is present is a rough estimate: a single "
+                "label is compared with common nouns only. Calibrate it with positive and negative images "
                 "(clf.calibrate, 'otpt calibrate').",
                 stacklevel=3,
             )
@@ -516,12 +517,13 @@ def load(
     urls: UrlLimits | None = LIMITS,
     **fields: Any,
 ) -> Classifier:
-    """A classifier on a model: an open_clip name with tag, ``hf-hub:…``, ``local-dir:…``, a file; or one in memory.
+    """Load a model and return a classifier.
 
-    A model of open_clip comes with its ``tokenizer`` and its ``preprocess``; one of Hugging Face (``CLIPModel``,
-    ``SiglipModel``) with its processor as ``preprocess``. A copy of it is used: the model itself is not changed.
-    ``fields`` are those of :class:`otpt.settings.Settings` (``views=16``, ``classes=[…]``, ``seed=1`` …); the others
-    are those of :func:`otpt.backbones.load_backbone`.
+    ``model`` is an open_clip name with its tag, ``hf-hub:…``, ``local-dir:…``, a file, or a model in memory: one of
+    open_clip with its ``tokenizer`` and ``preprocess``, or one of Hugging Face (``CLIPModel``, ``SiglipModel``) with
+    its processor as ``preprocess``. The classifier works on a copy. ``fields`` are those of
+    :class:`otpt.settings.Settings` (``views=16``, ``classes=[…]`` …); the other arguments are those of
+    :func:`otpt.backbones.load_backbone`.
 
     Example:
         >>> import numpy as np, otpt
@@ -551,7 +553,7 @@ def load(
 
 
 def calibrations_by_method(given: Iterable[Calibrated], methods: Sequence[Method]) -> dict[str, Calibrated]:
-    """Calibrations by the name of the method that each is of; raises for other methods, and for two of one."""
+    """Map method names to their calibrations; raise for other methods and for duplicates."""
     found: dict[str, Calibrated] = {}
     for own in given:
         name = str(own.calibration.facts["method"]["name"])
@@ -567,19 +569,19 @@ def calibrations_by_method(given: Iterable[Calibrated], methods: Sequence[Method
 
 
 def candidates(labels: Any, template: str | None) -> Labels | None:
-    """The classes of one call: a list, or a text with commas."""
+    """Parse the candidate labels of a call: a list, or a comma-separated text."""
     if labels is None:
         if template is not None:
-            raise OtptError("hypothesis_template was given without candidate_labels; give both, or set_classes.")
+            raise OtptError("hypothesis_template needs candidate_labels; pass both, or call set_classes.")
         return None
     given = tuple(each.strip() for each in labels.split(",")) if isinstance(labels, str) else tuple(labels)
     if not given:
-        raise OtptError("candidate_labels is empty; expected two class names at least.")
+        raise OtptError("candidate_labels is empty; expected at least two class names.")
     return given, template
 
 
 def _label_indices(labels: Sequence[int | str], names: tuple[str, ...]) -> list[int]:
-    """The indices of classes that are given by their names or indices."""
+    """Return class indices for labels given as names or indices."""
     if isinstance(labels, str):
         raise OtptError(f"The labels are the single text {labels!r}; expected a list, one label per image.")
     found = []

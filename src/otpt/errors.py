@@ -1,6 +1,6 @@
-"""Errors for the user: something that was given cannot be used.
+"""Errors for users: an input that cannot be used.
 
-Every message is one sentence or two: what was given, what was expected, what to do. The command line prints it
+Every message is one or two sentences: the value, what was expected, what to do. The command line prints it
 and ends with exit code 2; in Python it is a ``ValueError`` like any other.
 """
 
@@ -17,8 +17,8 @@ _LONGEST, _END = 2000, 600  # characters of a message, and how many of them are 
 class OtptError(ValueError):
     """An input that cannot be used: an image, a class name, a backbone, a method, an option.
 
-    Whatever a message quotes of the input, it is one line that a terminal can show: control characters and those that
-    turn the direction of writing are escaped, and of a very long one the middle is left out.
+    The message is always one printable line: control and bidirectional characters of quoted input are escaped, and
+    very long messages are abbreviated in the middle.
 
     >>> str(OtptError("The class '\\x1b[2J' is blank."))
     "The class '\\\\x1b[2J' is blank."
@@ -36,17 +36,17 @@ def _without_middle(text: str) -> str:
 
 
 def _escaped(letter: str) -> str:
-    """Controls, separators of lines, surrogates and marks of direction as Python writes them."""
+    """Escape control characters, line separators, surrogates and bidirectional marks."""
     if unicodedata.category(letter) in ("Cc", "Cf", "Cs", "Zl", "Zp") and letter not in _JOINERS:
         return letter.encode("unicode_escape").decode("ascii")
     return letter
 
 
-_JOINERS = ("\u200c", "\u200d")  # of Persian, Indic and emoji: they change no more than the next letter
+_JOINERS = ("\u200c", "\u200d")  # used in Persian, Indic scripts and emoji; they only affect the next letter
 
 
 def unknown(kind: str, given: str, available: Iterable[str]) -> OtptError:
-    """An error for a name that is not in a registry, with the nearest names and the whole list.
+    """Return an error for an unknown name, with the nearest names and the whole list.
 
     >>> str(unknown("method", "otp", ["tpt", "o-tpt"]))
     "Unknown method 'otp'. Did you mean: tpt, o-tpt? Available: tpt, o-tpt."
@@ -71,7 +71,7 @@ _REMEDIES = {
 
 
 def cannot_read(what: str, path: object, error: Exception) -> OtptError:
-    """An error for a file or folder that cannot be read, with what to do; a ``ValueError`` is text that is not UTF-8.
+    """Return an error for an unreadable file or folder, with a remedy; a ``UnicodeError`` means "not UTF-8".
 
     >>> str(cannot_read("class list", "pets", IsADirectoryError(errno.EISDIR, "Is a directory")))
     "Cannot read the class list 'pets': Is a directory; give a file, not a folder."

@@ -1,4 +1,4 @@
-"""Files that are either whole or not there: written under another name, flushed to the disk, then renamed."""
+"""Atomic file writes: to a temporary name, flushed to the disk, then renamed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 
 from otpt.errors import OtptError, cannot_read
 
-_ABANDONED_AFTER = 3600.0  # seconds; no writing takes that long
+_ABANDONED_AFTER = 3600.0  # seconds; no write takes that long
 _ATTEMPTS = 3
 _numbers = count()
 
@@ -22,7 +22,7 @@ _numbers = count()
 def write_atomically(path: Path, data: bytes, *, exclusive: bool = False, durable: bool = True) -> bool:
     """Write ``data`` so that ``path`` never holds a part of it; False if ``exclusive`` and it exists already.
 
-    Two writers of the same path do not disturb each other: each has its own temporary name. Without ``durable`` a power
+    Concurrent writers of one path are safe: each has its own temporary name. Without ``durable`` a power
     failure may leave the file empty or torn; for files with a checksum that can be recomputed.
     """
     for attempt in range(_ATTEMPTS):
@@ -40,8 +40,8 @@ def write_atomically(path: Path, data: bytes, *, exclusive: bool = False, durabl
             if isinstance(error, FileNotFoundError) and attempt < _ATTEMPTS - 1:
                 continue
             raise OtptError(
-                f"Cannot write {str(path)!r}: {error.strerror or error}; make room or choose another folder, then give "
-                "the same command again: finished work is not lost."
+                f"Cannot write {str(path)!r}: {error.strerror or error}; free disk space or choose another folder, "
+                "then repeat the command: finished work is not lost."
             ) from None
         finally:
             with suppress(OSError):  # deleted later, as a leftover
@@ -52,7 +52,7 @@ def write_atomically(path: Path, data: bytes, *, exclusive: bool = False, durabl
 def _put(temporary: Path, path: Path, exclusive: bool) -> bool:
     if exclusive:
         try:
-            os.link(temporary, path)  # unlike a renaming, it fails when another process was first
+            os.link(temporary, path)  # unlike rename, it fails if another process was first
             return True
         except FileExistsError:
             return False
@@ -64,7 +64,7 @@ def _put(temporary: Path, path: Path, exclusive: bool) -> bool:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Delete temporary files of writers that were killed: of this host at once, of others after an hour."""
+    """Delete temporary files of dead writers: on this host at once, on others after an hour."""
     found: list[Path] = []
     with suppress(OSError):  # a folder that cannot be listed now
         found += folder.rglob(".*.tmp")
@@ -88,7 +88,7 @@ def _is_alive(process: int) -> bool:
 
 
 def read_json(path: Path, what: str) -> Any:
-    """The content of a JSON file that we wrote."""
+    """Return the content of a JSON file that this package wrote."""
     try:
         return parse_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -96,9 +96,7 @@ def read_json(path: Path, what: str) -> Any:
     except OSError as error:
         raise cannot_read(what, path, error) from None
     except ValueError:
-        raise OtptError(
-            f"The {what} {str(path)!r} is damaged: it is not JSON; check the path, or make it again."
-        ) from None
+        raise OtptError(f"The {what} {str(path)!r} is not valid JSON; check the path, or create it again.") from None
 
 
 def parse_json(text: str) -> Any:
@@ -118,7 +116,7 @@ def parse_toml(text: str) -> dict[str, Any]:
 
 
 def is_there(path: Path) -> bool:
-    """Whether a file exists; unlike ``Path.exists``, a disk that does not answer is one sentence."""
+    """Whether a file exists; an I/O error is an :class:`OtptError`."""
     try:
         path.stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -129,12 +127,12 @@ def is_there(path: Path) -> bool:
 
 
 def as_json(value: Any) -> bytes:
-    """JSON for people and programs; the same value gives the same bytes."""
+    """Return indented JSON; equal values give equal bytes."""
     return (json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 
 def csv_cell(text: str) -> str:
-    """Return a text that no spreadsheet takes for a formula; quoting is left to the writer.
+    """Escape a text that a spreadsheet would read as a formula; quoting is left to the writer.
 
     >>> csv_cell("=1+1"), csv_cell("ferry")
     ("'=1+1", 'ferry')

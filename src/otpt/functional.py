@@ -1,10 +1,10 @@
-"""Methods on plain tensors: view features and text features, or a function that encodes a context; no backbone.
+"""Methods on plain tensors, without a backbone: view features, and text features or a text encoder.
 
     functional.predict(views, texts, method="mean-feature")           # (B, V, D), (C, D) → probabilities (B, C)
     functional.tune(views, encoder, context, method="o-tpt")          # tuned contexts, text features, logits
 
-It is the code that an evaluation runs. Views are unit features, the clean view first; B is the number of images, V of
-views, C of classes, D the dimension of the features, (n, W) the shape of a context.
+Evaluations run the same code. View features are unit vectors, the clean view first. B is the number of images, V of
+views, C of classes, D the feature dimension, (n, W) the shape of a context.
 """
 
 from __future__ import annotations
@@ -46,32 +46,32 @@ def predict(
     family: str = "fine-grained",
     tower: str = "vit",
 ) -> Tensor:
-    """Probabilities (B, C) of images by any method that needs no pixels: the whole way from views to an answer.
+    """Return the probabilities (B, C) of images by any method that needs no pixels.
 
     ℓ = logit_scale · v·e + logit_bias of views v and text features e; then the method's adaptation, calibration and
     aggregation.
 
     Args:
         view_features: (B, V, D); or (B·V, D) with ``views``.
-        text_features: (C, D); for methods that tune a context an encoder, with ``context``.
-        views: V, the number of views of each image, for features of two dimensions.
-        context: (n, W) to start from.
-        family: whose weights the method takes: "fine-grained" or "shift".
+        text_features: (C, D); for methods that tune a context, an encoder (n, W) → (C, D).
+        views: V, for ``view_features`` of shape (B·V, D).
+        context: (n, W), the initial context.
+        family: of data sets, for the method's weights: "fine-grained" or "shift".
         tower: the kind of image tower, for published temperatures: "vit" or "resnet".
     """
     given, chosen = _check_views(view_features, views), get_method(method)
     if not kind_of(chosen).needs_features:
-        raise OtptError(f"Method {chosen.name!r} needs pixels; only features are given here.")
+        raise OtptError(f"Method {chosen.name!r} needs pixels, but only features were given.")
     if chosen.sees_all_first:
         raise OtptError(f"Method {chosen.name!r} sees all images of a set first; evaluate it with 'otpt evaluate'.")
     with one_thread():
         state = state_of_texts(text_features, context, given, logit_scale=logit_scale, logit_bias=logit_bias)
     if chosen.needs_context and state.init.numel() == 0:
         raise OtptError(
-            f"Method {chosen.name!r} tunes a context, but text features were given, which leave none; give a function "
-            "that encodes a context, and context=."
+            f"Method {chosen.name!r} tunes a context, but text features were given; pass an encoder of contexts and "
+            "context=."
         )
-    plain = dataclasses.replace(chosen, init="words")  # where the texts come from is the caller's business here
+    plain = dataclasses.replace(chosen, init="words")  # the caller provides the texts
     settings = Settings(methods=(plain,), classes=state.class_names, family=family, views=given.shape[1])
     backbone = _Features(tower, given.device)
     group = PromptGroup(Prompt().name, (plain,), backbone, state, settings)
@@ -89,15 +89,15 @@ def tune(
     logit_bias: float = 0.0,
     family: str = "fine-grained",
 ) -> Scores:
-    """Contexts tuned for each image (B, V, D): AdamW steps from ``context`` (n, W) on L = Σ weight·objective.
+    """Tune a context for each image (B, V, D): AdamW steps from ``context`` (n, W) on L = Σ weight·objective.
 
     Returns ``contexts`` (B, n, W), ``text_features`` (B, C, D), ``logits`` (B, C) of the clean view, ``mean_cosine``
-    (B,), and ``skipped`` (B,), where a gradient was not finite.
+    (B,), and ``skipped`` (B,), True where a gradient was not finite.
     """
     views, chosen = _check_views(view_features), get_method(method)
     config = chosen.tuning(family) if chosen.tunes else None
     if config is None:
-        raise OtptError(f"Method {chosen.name!r} tunes no context; take one that does, such as 'tpt' or 'o-tpt'.")
+        raise OtptError(f"Method {chosen.name!r} tunes no context; use one that does, such as 'tpt' or 'o-tpt'.")
     with one_thread():
         state = state_of_texts(encoder, context, views, logit_scale=logit_scale, logit_bias=logit_bias)
         return tune_contexts(state, views, [config])[config]
@@ -112,16 +112,16 @@ def calibrate(
     adapted_text_features: Tensor | None = None,
     settings: Mapping[str, float] | None = None,
 ) -> Tensor:
-    """Rescaled logits (V, C) of an image's views, or (C,) of one, by a calibration of
-    :data:`otpt.registry.CALIBRATIONS`; ``zero_shot`` are those under the initial prompt, of the same shape.
+    """Return rescaled logits (V, C) of an image's views, or (C,) of one view.
 
-    ``method="temperature"`` divides by ``settings={"temperature": T}``; ``method="dac"`` also takes the text features
+    ``method`` is a name of :data:`otpt.registry.CALIBRATIONS`; ``zero_shot``, of the same shape, are the logits under
+    the initial prompt. "temperature" divides by ``settings={"temperature": T}``; "dac" also takes the text features
     (C, D) before and after adapting.
     """
     if logits.shape != zero_shot.shape or logits.ndim not in (1, 2):
         raise OtptError(
             f"Logits of shape {tuple(logits.shape)} and zero-shot logits of shape {tuple(zero_shot.shape)} were given; "
-            "expected (V, C) or (C,), both the same."
+            "expected equal shapes, (V, C) or (C,)."
         )
     given = dict(settings or {})
     chosen = Method("calibrate", calibrate=method, temperature=given.pop("temperature", None), settings=given)
@@ -143,7 +143,7 @@ def aggregate(
     logit_scale: float = 100.0,
     settings: Mapping[str, float] | None = None,
 ) -> Tensor:
-    """Probabilities (C,) of one image from the logits (V, C) of its views, the clean one first, by an aggregation.
+    """Aggregate the logits (V, C) of one image's views, the clean view first, to probabilities (C,).
 
     Some aggregations also take the zero-shot logits (V, C), the features (V, D) and the text features (C, D).
     """
@@ -167,23 +167,23 @@ def aggregate(
 
 @dataclasses.dataclass(frozen=True)
 class _Features:
-    """In the place of a backbone."""
+    """Stand-in for a backbone."""
 
     family: str
     device: torch.device
 
 
 def _given(component: Component, available: Mapping[str, object]) -> dict[str, object]:
-    """What the caller has given; an error if the function asks for something else."""
+    """Return the caller's inputs; raise if the function needs one that is missing."""
     for name in component.parameters:
         if name in available and available[name] is None:
             shown = "view_features" if name == "features" else name
-            raise OtptError(f"{component.name!r} needs {shown}=; it was not given.")
+            raise OtptError(f"{component.name!r} needs {shown}=, which is missing.")
     return dict(available)
 
 
 def _check_views(view_features: Tensor, views: int | None = None) -> Tensor:
-    """View features as (B, V, D), of norm one."""
+    """Return unit view features as (B, V, D)."""
     given = view_features
     if given.ndim == 2 and views is not None and views > 0 and len(given) % views == 0:
         given = given.unflatten(0, (-1, views))
@@ -194,5 +194,5 @@ def _check_views(view_features: Tensor, views: int | None = None) -> Tensor:
         )
     norms = given.norm(dim=-1)
     if not bool(((norms - 1).abs() < 1e-2).all()):
-        raise OtptError("View features are not of norm one; divide them by their norm along the last dimension.")
+        raise OtptError("View features must have unit norm; divide them by their norm along the last dimension.")
     return given.detach()

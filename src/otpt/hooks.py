@@ -1,6 +1,6 @@
-"""What a kind of methods adds to an evaluation.
+"""The hook by which plugin methods extend an evaluation.
 
-A module of its own, because plugins derive from it while ``otpt.methods`` is still being imported.
+A separate module, because plugins derive from it while ``otpt.methods`` is still being imported.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class EvaluationHook:
-    """What methods of a kind add to an evaluation; by default nothing.
+    """Extends an evaluation for one kind of methods; by default it adds nothing.
 
     ``settings`` are an :class:`otpt.evaluation.EvaluationSettings`.
     """
@@ -28,17 +28,17 @@ class EvaluationHook:
         return [dataset]
 
     def plugins(self, settings: Any, dataset: Dataset) -> Mapping[str, Any]:
-        """Return what to add to ``Settings.plugins`` for a data set."""
+        """Return the entries to add to ``Settings.plugins`` for a data set."""
         return {}
 
     def facts(self, settings: Any) -> Mapping[str, Any]:
-        """Return what decides the rows, for ``config.json``."""
+        """Return the facts that determine the rows, for ``config.json``."""
         return {}
 
     def prompt_facts(self, settings: Settings, method: Method) -> Mapping[str, Any]:
-        """Return what takes the place of a prompt, for ``config.json``."""
+        """Return the facts recorded in place of a prompt in ``config.json``."""
         return {}
 
     def learned_from(self, settings: Any) -> Iterator[tuple[str, Sequence[str]]]:
-        """Yield what was trained, and the keys of the images it was trained on."""
+        """Yield (name of a trained component, keys of its training images)."""
         return iter(())

@@ -28,10 +28,10 @@ _PRECISIONS = {"auto": "float32", "float32": "float32", "float16": "fp16", "bflo
 
 
 class ZeroShotPipeline:
-    """A classifier that is called, and answers, like Hugging Face's pipeline; see :func:`pipeline`.
+    """A classifier with the call signature and results of Hugging Face's pipeline; see :func:`pipeline`.
 
     Attributes:
-        classifier: the :class:`~otpt.Classifier` that it asks, for everything else that one can do.
+        classifier: the underlying :class:`~otpt.Classifier`.
     """
 
     task = TASK
@@ -54,16 +54,16 @@ class ZeroShotPipeline:
 
         Args:
             image: a path, address, PIL image, array …; ``images`` is the older name of the argument.
-            candidate_labels: the classes, as a list or a text with commas; those of the classifier by default.
-            hypothesis_template: the sentence of a class.
-            batch_size, num_workers, timeout: taken for the sake of existing code; they change nothing.
+            candidate_labels: the classes, as a list or a comma-separated text; the classifier's by default.
+            hypothesis_template: the sentence for a class, with ``{}`` for its name.
+            batch_size, num_workers, timeout: accepted for compatibility; they have no effect.
 
         Returns:
             ``[{"score": …, "label": …}, …]``, best first; one such list per image for several images.
         """
         given = images if image is None else image
         if given is None:
-            raise OtptError("No image was given; expected a path, an address, an image, or a list of them.")
+            raise OtptError("No image was given; expected a path, a URL, an image, or a list of them.")
         template = None if candidate_labels is None else hypothesis_template
         predict = partial(self.classifier.predict, candidate_labels=candidate_labels, hypothesis_template=template)
         if is_one_image(given):
@@ -88,19 +88,19 @@ def pipeline(
     torch_dtype: Any = None,
     **options: Any,
 ) -> ZeroShotPipeline:
-    """Make a classifier that replaces Hugging Face's ``pipeline`` of the same task.
+    """Return a classifier that replaces Hugging Face's ``pipeline`` of the same task.
 
-    With ``method="zero-shot"`` the scores are theirs; other methods, such as the default, use 64 views. SigLIP's scores
-    are a softmax over the labels; ``multi_label=True`` gives its independent ones.
+    With ``method="zero-shot"`` the scores equal theirs; other methods, such as the default, use 64 views. SigLIP's
+    scores are a softmax over the labels; ``multi_label=True`` gives its independent ones.
 
     Args:
         task: "zero-shot-image-classification".
         model: the name of a CLIP or SigLIP on the hub, a folder, a model in memory; or any name that
             :func:`otpt.load` takes, such as "pocket".
-        device: a name, or a number as there: -1 for the CPU, 0 for the first GPU.
-        tokenizer, image_processor: of a model in memory.
-        dtype, torch_dtype: as there, such as ``torch.float16`` or "auto"; here the ``precision`` of :func:`otpt.load`.
-        options: of :func:`otpt.load`, such as ``views=16``.
+        device: a name, or a number as in transformers: -1 for the CPU, 0 for the first GPU.
+        tokenizer, image_processor: those of a model in memory.
+        dtype, torch_dtype: as in transformers, such as ``torch.float16`` or "auto"; sets ``precision``.
+        options: options of :func:`otpt.load`, such as ``views=16``.
 
     Example:
         >>> classify = pipeline("zero-shot-image-classification", model="pocket", method="zero-shot")

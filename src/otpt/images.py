@@ -2,13 +2,13 @@
 
     open_image("photo.jpg")          # a path, a URL, bytes, a file object, a PIL image, an array or a tensor
 
-Same pixels, same digest: however an image is given, its default id is a hash of its decoded RGB pixels. Compared with
+The default id of an image is a hash of its decoded RGB pixels, whatever form it is given in. Compared with
 ``Image.open(path).convert("RGB")``:
 
 * The EXIF orientation is applied. (TPT's scripts ignore it.)
 * 16-bit grey is scaled by 255/65535; Pillow's conversion would clip it to white.
-* An alpha channel is dropped, the colours beneath it are kept, as Pillow's conversion does.
-* Of an animation, the first frame is used.
+* An alpha channel is dropped without blending, as Pillow's conversion does.
+* The first frame of an animation is used.
 * A truncated file is refused.
 """
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ImageFeatures:
-    """Features (V, D) in place of an image, the clean view's first."""
+    """Features (V, D) in place of an image, the clean view first."""
 
     views: NDArray[np.float32]
 
@@ -69,7 +69,7 @@ _warning_lock = threading.Lock()
 
 
 class NamedImage(NamedTuple):
-    """The name of an image, and a function that gives its path, its bytes or the image; any thread may call it."""
+    """The id of an image, and a thread-safe function that returns its path, its bytes or the image."""
 
     id: str
     read: Callable[[], ImageSource]
@@ -94,17 +94,17 @@ def open_image(source: ImageSource, *, max_pixels: int = MAX_PIXELS, urls: UrlLi
         source: a path, an http(s) address, the bytes of a file, a file object (read from its start if it can be
             rewound, as Pillow does, and left at its position), a PIL image, an array or tensor (see
             :func:`rgb_array`).
-        max_pixels: more are refused (Pillow's own limit, ``Image.MAX_IMAGE_PIXELS``, applies as well).
-        urls: size and time limits of addresses; None refuses them.
+        max_pixels: larger images are refused (Pillow's own limit, ``Image.MAX_IMAGE_PIXELS``, applies as well).
+        urls: size and time limits of URLs; None refuses URLs.
 
-    Raises :class:`OtptError` for an image that is missing, a folder, not readable, empty, not an image, truncated, or
-    too large.
+    Raises:
+        OtptError: if the image is missing, a folder, unreadable, empty, not an image, truncated, or too large.
     """
     return open_with_digest(source, max_pixels=max_pixels, urls=urls)[0]
 
 
 def image_digest(source: ImageSource, *, urls: UrlLimits | None = LIMITS) -> str:
-    """Return 32 hexadecimal digits of an image's pixels: the default image id. See :func:`open_with_digest`."""
+    """Return the digest of an image's pixels, its default id. See :func:`open_with_digest`."""
     return open_with_digest(source, urls=urls)[1]
 
 
@@ -113,11 +113,11 @@ def open_with_digest(
 ) -> tuple[Image.Image, str]:
     """Return :func:`open_image` and a digest of its content: the first 32 hexadecimal digits of a SHA-256.
 
-    It is that of ``b"width height\\n"`` and the RGB bytes, so that a BMP and a TIFF of one image, its path and the
-    opened image agree.
+    The hash covers ``b"width height\\n"`` and the RGB bytes, so that a BMP and a TIFF of one image, its path and the
+    opened image have the same digest.
     """
     if isinstance(source, ImageFeatures):
-        raise OtptError("Only the features of this image are given, but its pixels are needed.")
+        raise OtptError("Only features of this image were given, but its pixels are needed; give the image.")
     if is_array(source):
         values = rgb_array(source)
         _check_size((values.shape[1], values.shape[0]), "the given array", max_pixels)
@@ -136,7 +136,7 @@ def open_with_digest(
 
 
 def _file_bytes(source: Any, urls: UrlLimits | None) -> tuple[bytes, str]:
-    """The bytes of an image file and its name in messages."""
+    """Return the bytes of an image file and its name for messages."""
     if isinstance(source, (bytes, bytearray, memoryview)):
         data, name = bytes(source), "the given bytes"
     elif isinstance(source, str) and is_url(source):
@@ -170,7 +170,7 @@ def _read_file(path: Path) -> bytes:
 
 
 def is_file_object(source: object) -> bool:
-    """Whether something can be read: an open file, ``io.BytesIO``, a pipe, a response of a web server."""
+    """Whether an object can be read: an open file, ``io.BytesIO``, a pipe, a response of a web server."""
     return callable(getattr(source, "read", None))
 
 
@@ -197,18 +197,18 @@ def _reason(error: Exception) -> str:
 
 
 def is_url(source: str) -> bool:
-    """Whether a text is an http(s) address."""
+    """Whether a text is an http(s) URL."""
     return source.lower().startswith(("http://", "https://"))
 
 
 def fetch_url(url: str, limits: UrlLimits | None = LIMITS, *, address: str | None = None) -> bytes:
-    """Download the file at an http(s) address; None for ``limits`` refuses it.
+    """Download the file at an http(s) URL; raise if ``limits`` is None.
 
-    With ``address`` the connection goes to that numerical address, under the name of the URL's host, without proxies.
+    With ``address``, connect to that IP address under the URL's host name, without proxies.
     """
     if limits is None:
-        raise OtptError(f"Addresses are not accepted here, but {url!r} was given; give the image itself or its file.")
-    # in a thread of its own: the caller may run inside an event loop, as notebooks do
+        raise OtptError(f"URLs are not accepted here, but {url!r} was given; give the image or its file.")
+    # in a separate thread: the caller may run inside an event loop, as notebooks do
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(asyncio.run, _download(url, limits, address)).result()
 
@@ -226,7 +226,7 @@ async def _download(url: str, limits: UrlLimits, address: str | None) -> bytes:
         client = httpx.AsyncClient(
             follow_redirects=True, max_redirects=limits.redirects, timeout=limits.seconds, trust_env=address is None
         )
-        # the timeout of httpx holds for each read alone: a server that sends a byte now and then would outlast it
+        # httpx's timeout is per read: a server that sends a byte now and then would outlast it
         async with (
             asyncio.timeout(limits.seconds),
             client,
@@ -275,12 +275,9 @@ def _open(file: IO[bytes], name: str, formats: tuple[str, ...] | None = None) ->
 def _load(image: Image.Image, name: str) -> Image.Image:
     """Decode all pixels (of the first frame)."""
     if image.format == "EPS":  # Pillow gives PostScript to Ghostscript
-        raise OtptError(
-            f"Cannot use {name} as an image: EPS is a program that another program would have to run; convert it to "
-            "PNG or JPEG."
-        )
+        raise OtptError(f"Cannot use {name} as an image: EPS files are programs; convert it to PNG or JPEG.")
     try:
-        # Readers of this one format warn while decoding; all others decode outside the lock, in parallel.
+        # Only ICO readers warn while decoding; the other formats decode outside the lock, in parallel.
         if image.format == "ICO":
             _quietly(image.load)
         else:
@@ -293,13 +290,13 @@ def _load(image: Image.Image, name: str) -> Image.Image:
 
 
 def _to_rgb(image: Image.Image, name: str) -> Image.Image:
-    """Upright and in 8-bit RGB; never the caller's own object."""
+    """Return a new, upright image in 8-bit RGB."""
     orientation = _UPRIGHT.get(_quietly(lambda: _orientation(image)))
     try:
         if image.mode.startswith("I"):
             image = Image.fromarray(_eight_bits(np.asarray(image), name))
         elif image.mode == "F":
-            raise OtptError(f"{name} holds floating-point values without a defined white; save it as 8-bit.")
+            raise OtptError(f"{name} holds floating-point values without a defined white level; save it as 8-bit.")
         elif image.mode in ("P", "PA") and "transparency" in image.info:
             # Straight to RGB gives the same colours with a warning about the transparency.
             image = image.convert("RGBA")
@@ -320,39 +317,39 @@ def _to_rgb(image: Image.Image, name: str) -> Image.Image:
 def _orientation(image: Image.Image) -> int:
     try:
         value = image.getexif().get(_ORIENTATION_TAG, 1)
-    except Exception:  # corrupt metadata: the pixels are still good, and so is "upright"
+    except Exception:  # corrupt metadata; the pixels are still usable
         return 1
     return value if isinstance(value, int) else 1
 
 
 def _check_size(size: tuple[int, int], name: str, max_pixels: int) -> None:
-    """Raise for (width, height) without pixels, or with too many."""
+    """Raise for an empty or too large (width, height)."""
     width, height = size
     if width == 0 or height == 0:
         raise OtptError(f"Cannot use {name} as an image: it has no pixels ({width}×{height}).")
     if width * height > max_pixels:
         raise OtptError(
-            f"{name} has {width}×{height} = {width * height:,} pixels; at most {max_pixels:,} are accepted: make it "
-            "smaller first."
+            f"{name} has {width}×{height} = {width * height:,} pixels; at most {max_pixels:,} are accepted; resize "
+            "it first."
         )
 
 
 def _unusable(name: str, error: Exception) -> OtptError:
     reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
     if isinstance(error, Image.DecompressionBombError):
-        return OtptError(f"{name} has too many pixels ({reason}): make it smaller first.")
+        return OtptError(f"{name} has too many pixels ({reason}); resize it first.")
     return OtptError(f"Cannot use {name} as an image: it is damaged or truncated ({reason}).")
 
 
 def _quietly(step: Callable[[], _T]) -> _T:
-    """Run a short step of Pillow's without its warnings (odd metadata, a merely large image)."""
+    """Run a short Pillow call without its warnings (odd metadata, large images)."""
     with _warning_lock, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return step()
 
 
 def is_array(source: object) -> bool:
-    """Whether this is a numpy array or a torch tensor, which is recognised by its methods, without importing torch."""
+    """Whether this is a numpy array or a torch tensor, recognised by duck typing without importing torch."""
     tensor_methods = ("detach", "cpu", "is_floating_point")
     return isinstance(source, np.ndarray) or all(hasattr(source, each) for each in tensor_methods)
 
@@ -360,9 +357,9 @@ def is_array(source: object) -> bool:
 def rgb_array(source: Any) -> NDArray[np.uint8]:
     """Convert an array or tensor (H, W), (H, W, C) or (C, H, W) to (H, W, 3) uint8.
 
-    Floats v in [0, 1] become ⌊255·v + ½⌋, which gives back the bytes that ``ToTensor`` divided by 255; 16-bit
+    Floats v in [0, 1] become ⌊255·v + ½⌋, the inverse of ``ToTensor``; 16-bit
     values are scaled by 255/65535; grey is repeated, and an alpha channel dropped. A shape such as (3, 4, 3), which
-    could be either, is read with the channels last in an array and first in a tensor, by the convention of each.
+    is ambiguous, is read channels-last in an array and channels-first in a tensor, by the convention of each.
     """
     tensor = not isinstance(source, np.ndarray)
     given = f"{'a tensor' if tensor else 'an array'} of shape {tuple(source.shape)} and type {source.dtype}"
@@ -397,8 +394,8 @@ def rgb_array(source: Any) -> NDArray[np.uint8]:
 
 
 def _eight_bits(values: NDArray[np.generic], name: str) -> NDArray[np.uint8]:
-    """16-bit grey (also held in 32-bit integers) → 8-bit, v·255/65535 rounded."""
+    """Convert 16-bit grey (also stored in 32-bit integers) to 8-bit: v·255/65535, rounded."""
     wide = values.astype(np.int64)
     if wide.min() < 0 or wide.max() > 65535:
-        raise OtptError(f"{name} holds 32-bit values without a defined white; save it as 8- or 16-bit.")
+        raise OtptError(f"{name} holds 32-bit values without a defined white level; save it as 8- or 16-bit.")
     return ((wide * 255 + 32767) // 65535).astype(np.uint8)

@@ -1,4 +1,4 @@
-"""Objectives of steps on the context: pure functions of the selected views' logits or of the text features.
+"""Objectives minimised by steps on the context: pure functions of the selected views' logits or of the text features.
 
 *View objectives* take the logits of one image's selected views, ``(…, k, C)``; *text objectives* take the text features
 alone, ``(…, C, D)``, and therefore have the same gradient for every image at the shared init.
@@ -16,7 +16,7 @@ from torch import Tensor
 from otpt.registry import Positive, objective
 
 TTL_OFFSET = 0.4
-"""Entropy in nats at which a view has the weight 1 in TTL's loss."""
+"""Entropy in nats at which a view has weight 1 in TTL's loss."""
 SPREAD = 0.4
 """Factor of the clean view's weight in SE: with power 1 it stays within 0.5 ± 0.2."""
 CLIP_SCORE = 2.5
@@ -31,7 +31,7 @@ Range = tuple[Tensor, Tensor]
 
 
 def fraction_of(views: int, fraction: float) -> int:
-    """int(V·fraction), at least one: 6 of 64 at 10 %."""
+    """Return max(1, int(V·fraction)): 6 of 64 views at 10 %."""
     return max(int(views * fraction), 1)
 
 
@@ -55,7 +55,7 @@ def select_fraction(logits: Tensor, fraction: float) -> Tensor:
 
 
 def select_strong(logits: Tensor, count: int) -> Tensor:
-    """The clean view, then the most confident augmented ones: ``count`` in all, (…, V, C) → (…, count)."""
+    """Indices of the clean view, then of the most confident augmented views: (…, V, C) → (…, count)."""
     strong = 1 + select_confident(logits[..., 1:, :], count - 1)
     return torch.cat([torch.zeros_like(strong[..., :1]), strong], dim=-1)
 
@@ -125,7 +125,7 @@ def clip_reward(logits: Tensor, cosines: Tensor, sampled_classes: Annotated[int,
 
     The mean over views and their sampled classes of r·CE, CE_c = −log p_c: (…, k, C) → (…). The sampled classes of a
     view are those of its largest logits. r = 2.5·max(cos, 0) minus its mean over them, with the cosines (…, k, C) of
-    the views and the texts at the init: the model itself gives the reward. No gradient flows through r.
+    the views and the texts at the init: the model is its own reward. No gradient flows through r.
     """
     sampled = logits.detach().argsort(dim=-1, descending=True, stable=True)[..., :sampled_classes]
     score = CLIP_SCORE * cosines.gather(-1, sampled).clamp(min=0)
@@ -265,7 +265,7 @@ def nearest_angle(text_features: Tensor) -> Tensor:
     """
     cosines = text_features @ text_features.mT
     itself = torch.eye(cosines.shape[-1], dtype=torch.bool, device=cosines.device)
-    nearest = cosines.masked_fill(itself, -torch.inf).max(dim=-1).values  # amax would share the gradient among ties
+    nearest = cosines.masked_fill(itself, -torch.inf).max(dim=-1).values  # amax would split the gradient among ties
     return nearest.clamp(-ANGLE_CLIP, ANGLE_CLIP).arccos().mean(dim=-1)
 
 
@@ -279,7 +279,7 @@ def nearest_angle(text_features: Tensor) -> Tensor:
 def huber_cosine(text_features: Tensor, huber_delta: Positive = 0.5) -> Tensor:
     """Huber loss of the cosines between classes, R_S = (1/(C(C−1))) Σ_{i≠j} ρ(e_i·e_j).
 
-    (…, C, D) → (…). ρ(s) = s²/2 for s ≤ δ, and δ·(s − δ/2) above, so that no pair pulls harder than δ. If all cosines
+    (…, C, D) → (…). ρ(s) = s²/2 for s ≤ δ, and δ·(s − δ/2) above, so that the slope is at most δ. If all cosines
     exceed δ it is δ·(mean cosine − δ/2): its direction is that of the mean cosine.
     """
     cosines = text_features @ text_features.mT

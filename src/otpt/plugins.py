@@ -1,6 +1,6 @@
 """Plugins: modules that ship with the package, and users' files.
 
-A user's file, by ``--plugin FILE``, has decorated functions that become parts of methods' names::
+A user's file (``--plugin FILE``) contains decorated functions, which become parts of method names::
 
     import otpt
 
@@ -34,7 +34,7 @@ BUILT_IN = {
     "commands": ("otpt.medical",),
     "options": ("otpt.medical.options",),
 }
-"""Modules by what they register when they are imported. For the command line, those of "commands" have ``COMMANDS``,
+"""Modules by the registry that importing them extends. For the command line, those of "commands" have ``COMMANDS``,
 {group: {command: ("module:function", help)}}, and those of "options" have ``Options``, options of an evaluation."""
 
 
@@ -44,7 +44,7 @@ def import_plugins(registry: str) -> list[ModuleType]:
 
 
 def load_plugin(path: str | Path) -> str:
-    """Execute a user's Python file, whose decorators register its functions; returns a digest of the file.
+    """Execute a user's Python file, whose decorators register its functions, and return the file's digest.
 
     Example:
         >>> from tempfile import mkdtemp
@@ -73,7 +73,7 @@ def load_plugin(path: str | Path) -> str:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
-    except BaseException as error:  # also if the user interrupts it; the file can then be fixed and loaded again
+    except BaseException as error:  # also KeyboardInterrupt; the file can then be fixed and loaded again
         del sys.modules[name]
         restore()
         if isinstance(error, OtptError) or not isinstance(error, Exception):

@@ -1,4 +1,4 @@
-"""What a method says of an image, or why there is nothing to say."""
+"""Predictions of images, and failures."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Scored(TypedDict):
-    """A class with its probability, as Hugging Face's pipelines give it."""
+    """A class and its probability, in the format of Hugging Face's pipelines."""
 
     score: float
     label: str
@@ -30,10 +30,10 @@ class Scored(TypedDict):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Prediction:
-    """What a method says of an image.
+    """The prediction of an image by a method.
 
-    As a sequence it is what the zero-shot pipeline of Hugging Face returns: ``{"score": …, "label": …}`` of each class,
-    the most probable first.
+    As a sequence it equals the result of Hugging Face's zero-shot pipeline: ``{"score": …, "label": …}`` per class,
+    most probable first.
 
     Attributes:
         label: the name of the most probable class.
@@ -42,11 +42,11 @@ class Prediction:
         probabilities: (C,) float64, summing to one; independent of each other with ``multi_label``.
         class_names: all classes.
         method: the method's name.
-        flags: what was out of the ordinary (:data:`otpt.methods.KEPT_INIT`); empty as a rule.
+        flags: unusual events (:data:`otpt.methods.KEPT_INIT`); usually empty.
         extras: further numbers of the method, such as ``mean_cosine``, the mean cosine similarity between the text
             features of different classes that this image was predicted with.
-        set: the prediction set, most probable class first, where a coverage was asked for.
-        abstained: whether the confidence is too low for the requested risk; None without one.
+        set: the prediction set, most probable class first; None without ``coverage=``.
+        abstained: whether the confidence is too low for the requested risk; None without ``risk=``.
         rejected: whether the image fits none of the classes; None without ``reject=``.
         grouping: the groups of the classes, for :attr:`groups` and :meth:`back_off`.
 
@@ -78,12 +78,12 @@ class Prediction:
         return None if self.grouping is None else self.grouping.probabilities(self.probabilities)
 
     def back_off(self, threshold: float) -> Answer | None:
-        """The most specific answer whose probability reaches ``threshold``: the label, or a group; None if none does.
+        """Return the most specific label or group whose probability reaches ``threshold``, or None.
 
-        With ``set_classes(…, groups=…)``; "a dog of some kind, 93 %" where no breed is that probable.
+        Needs ``set_classes(…, groups=…)``; for example "dog, 93 %" where no breed is that probable.
         """
         if self.grouping is None:
-            raise OtptError("There are no groups to back off to; give them as set_classes(names, groups={…}).")
+            raise OtptError("back_off needs groups of classes; pass them with set_classes(names, groups={…}).")
         return self.grouping.back_off(self.probabilities, self.class_names, threshold)
 
     @property
@@ -93,20 +93,20 @@ class Prediction:
 
     @property
     def unknown_score(self) -> float:
-        """The score that ``rejected`` is decided by, high for images that fit no class; nan without ``reject=``."""
+        """The score behind ``rejected``, high for images that fit no class; nan without ``reject=``."""
         return self.extras.get("unknown_score", math.nan)
 
     def labels_above(self, threshold: float = 0.5) -> list[str]:
-        """The labels whose probability reaches the threshold, most probable first; for ``multi_label``."""
+        """Return the labels with a probability of at least ``threshold``, most probable first; for ``multi_label``."""
         return [name for name, score in self.top(len(self)) if score >= threshold]
 
     def top(self, count: int = 5) -> list[tuple[str, float]]:
-        """The most probable classes with their probabilities, best first."""
+        """Return the ``count`` most probable classes as (name, probability), best first."""
         order = np.argsort(-self.probabilities, kind="stable")[:count]
         return [(self.class_names[i], float(self.probabilities[i])) for i in order]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain texts, numbers, lists and dictionaries, ready for JSON; None for a number that is not finite."""
+        """Return plain data for JSON; numbers that are not finite become None."""
         found = {each.name: _plain(getattr(self, each.name)) for each in fields(self) if each.name != "grouping"}
         return found if self.groups is None else {**found, "groups": self.groups}
 
@@ -144,12 +144,12 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Failure:
-    """In the place of a prediction: an image that could not be used.
+    """An image that could not be used, in place of its prediction.
 
     Attributes:
-        image: its path, or its place in the list ("image 2").
-        position: in the list, from 0.
-        error: why.
+        image: its path, or "image N".
+        position: its index in the list.
+        error: the error.
 
     Example:
         >>> import otpt
@@ -164,14 +164,14 @@ class Failure:
     error: OtptError
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain texts and numbers, ready for JSON."""
+        """Return plain data for JSON."""
         return {"image": self.image, "position": self.position, "error": str(self.error)}
 
 
 def predictions(
     methods: Sequence[Method], outputs: Sequence[Output], settings: Settings, calibrations: Mapping[str, Calibrated]
 ) -> dict[str, Prediction]:
-    """The predictions of one image by method; calibrated where there is a calibration of that name."""
+    """Return the predictions of one image by method name, calibrated where ``calibrations`` has the method."""
     found, names = {}, settings.classes
     for method, output in zip(methods, outputs, strict=True):
         index, probabilities, extras = output.index, output.probabilities, dict(output.extras)

@@ -129,7 +129,7 @@ def test_a_server_that_drips_or_is_silent_does_not_outlast_the_deadline(server: 
 
 
 def test_addresses_can_be_refused(server: str) -> None:
-    assert "Addresses are not accepted here" in refusal(f"{server}/a.png", None)
+    assert "URLs are not accepted here" in refusal(f"{server}/a.png", None)
 
 
 def test_file_objects_are_read_from_their_start_and_left_where_they_stood(tmp_path: Path) -> None:

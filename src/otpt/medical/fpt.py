@@ -42,7 +42,7 @@ default): the second half of the blocks, prompts of the frozen width, normed, no
 
 @dataclass(frozen=True)
 class FptSizes:
-    """All sizes; :func:`sizes_for` derives them from the frozen ViT.
+    """Sizes of the side network; :func:`sizes_for` derives them from the frozen ViT.
 
     Attributes:
         blocks: frozen blocks whose keys and values are used, one block of the side network each.

@@ -51,7 +51,7 @@ class Output:
     def of_clean(
         cls, logits: Tensor, *, official: bool, flags: tuple[str, ...] = (), extras: Extras | None = None
     ) -> Output:
-        """The softmax of the clean view's logits (1, C) on the host; ``official`` as in :func:`probabilities`."""
+        """Make an output of the softmax of the clean view's logits (1, C); ``official`` as in :func:`probabilities`."""
         distribution = probabilities(logits, official=official)[0].double().numpy()
         return cls(distribution, int(distribution.argmax()), flags, extras or {})
 

@@ -113,7 +113,7 @@ def flatness(text_features: Tensor, noisy: Tensor) -> Tensor:
 
 
 def initial_prompt(backbone: Backbone, settings: Fpp, *, from_words: bool) -> Prompt:
-    """What the pre-training starts from: the words, or random vectors before the class name."""
+    """Return the initial prompt: the words, or random vectors before the class name."""
     if from_words:
         return words_prompt(backbone, settings)
     vectors = math.sqrt(settings.start_variance) * draw(settings.seed, "start", settings.tokens, backbone.text.width)

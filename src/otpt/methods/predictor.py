@@ -166,7 +166,7 @@ class Predictor:
 def stream(
     tasks: Iterable[ImageTask], pipeline: FeaturePipeline, *, catch: bool = False
 ) -> Iterator[list[tuple[EncodedImage, list[Output] | Exception]]]:
-    """Predict images: (image, outputs column by column, or why there are none), in order, batch by batch.
+    """Yield batches of (image, its outputs by column, or the error), in order.
 
     The one loop of ``predict``, ``evaluate``, the service and Ray. Threads of the pipeline decode and augment ahead;
     tasks may belong to different predictors. Budgets are spent in plain passes: the first views of a batch are encoded,

@@ -1,4 +1,4 @@
-"""Views chosen or weighted in other ways: Tsallis entropy, ADTE, GS-Bias, weights of views."""
+"""Further rules that select or weight views: Tsallis entropy, ADTE, GS-Bias, view weights."""
 
 from __future__ import annotations
 

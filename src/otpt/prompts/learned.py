@@ -330,7 +330,7 @@ def expect_tensors(path: str | Path, tensors: Mapping[str, Tensor], shapes: Mapp
 
 
 def check_values(path: str | Path, tensors: Mapping[str, Tensor]) -> None:
-    """``OtptError`` for the first tensor that is empty or not finite."""
+    """Raise an :class:`OtptError` for the first tensor that is empty or not finite."""
     for name, tensor in tensors.items():
         if not tensor.numel() or not bool(tensor.isfinite().all()):
             raise OtptError(f"The file {str(path)!r} is damaged: {name} is empty or holds values that are not finite.")

@@ -141,7 +141,7 @@ def shear_y(pixels: Bytes, factor: float) -> Bytes:
 
 
 def _lines(factor: float, size: int) -> tuple[Doubles, Floats, NDArray[np.intp], list[tuple[int, int, int]]]:
-    """Per line its shift, and a float32 weight that truncates in the same way as the shift's fraction.
+    """Return the shift of each line, and a float32 weight that truncates like the shift's fraction.
 
     Then the lines for which there is no such weight, and the runs (first, last, ⌊shift⌋) of lines of equal whole shift.
     """
