@@ -175,7 +175,7 @@ class Classifier:
         several = [name for name, value in given.items() if value is not None]
         several += ["descriptions"] if isinstance(names, Mapping) else []
         if len(several) > 1:
-            raise OtptError(f"Both {' and '.join(several)} were given; pass only one of them.")
+            raise OtptError(f"{' and '.join(several)} were given; pass only one of them.")
         changes: dict[str, Any] = {"texts": None if text_features is None else TextFeatures(text_features)}
         if templates is not None:
             changes["texts"] = changes["templates"] = templates

@@ -375,7 +375,7 @@ def rgb_array(source: Any) -> NDArray[np.uint8]:
         values = np.moveaxis(values, 0, 2)
     number = values.dtype == np.uint8 or values.dtype == np.uint16 or values.dtype.kind == "f"
     if values.ndim != 3 or values.shape[2] not in _CHANNELS or values.size == 0 or not number:
-        batch = "; give a batch to predict_batch" if values.ndim == 4 else ""
+        batch = "; a batch (B, C, H, W) goes to predict" if values.ndim == 4 else ""
         raise OtptError(f"Cannot use {given} as an image; {_EXPECTED}{batch}.")
     values = values[..., : 1 if values.shape[2] == 1 else 3]  # without alpha
     if values.dtype == np.uint16:
