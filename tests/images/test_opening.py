@@ -266,6 +266,6 @@ def test_what_cannot_be_an_image_is_refused() -> None:
     )
     for wrong in (np.zeros((6, 8, 5), np.uint8), np.zeros((6, 5, 2), np.uint8), np.zeros(4), PIXELS.astype(int)):
         assert "expected (H, W), (H, W, C) or (C, H, W) with 1, 3 or 4 channels" in _refusal(wrong)
-    assert "predict_batch" in _refusal(torch.zeros(2, 3, 4, 4))
+    assert "(B, C, H, W)" in _refusal(torch.zeros(2, 3, 4, 4))
     assert "a tensor of shape (3, 0, 4) and type torch.float32" in _refusal(torch.zeros(3, 0, 4))
     same(floats * (1 + 1e-9))
