@@ -189,6 +189,7 @@ def test_a_forked_process_has_threads_of_its_own() -> None:
     assert in_threads(abs, [-1, -2]) == [1, 2]
 
 
+@pytest.mark.slow
 @needs_fork
 @multi_threaded
 def test_threads_of_a_forked_process_may_begin_at_the_same_moment() -> None:

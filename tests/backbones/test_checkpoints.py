@@ -25,6 +25,7 @@ def state(kind: str = "vit", seed: int = 0) -> dict[str, Tensor]:
     return {name: tensor.clone() for name, tensor in tiny_clip(kind, seed, head_width=64).state_dict().items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["vit", "resnet"])
 def test_archive_gives_what_torch_jit_gives(tmp_path: Path, kind: str) -> None:
     openai_archive(tmp_path / "a.pt", kind)

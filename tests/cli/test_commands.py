@@ -92,6 +92,7 @@ def test_table_plot_and_report(otpt: Run, run_folder: Path, tmp_path: Path) -> N
     assert "<html" in (tmp_path / "r.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_similarity(otpt: Run, model: str, run_folder: Path, tmp_path: Path) -> None:
     words = ("--classes", "cat", "dog", "bird", "--prompts", "a photo of a", "--backbone", model)
     assert otpt("plot", "similarity", *words, "-o", "s.svg")[0] == 0
@@ -109,6 +110,7 @@ def test_train(otpt: Run, model: str, images: Path, method: str) -> None:
     assert otpt(*words, "--methods", method, "--context", "p.safetensors")[0] == 0
 
 
+@pytest.mark.slow
 def test_demo(otpt: Run, tmp_path: Path) -> None:
     pytest.importorskip("resvg_py")
     code, out, _ = otpt("demo", "--images", "2", "--workers", "1", "--methods", "confident-half", "--out", "d")
@@ -135,6 +137,7 @@ def test_lists(otpt: Run, images: Path, tmp_path: Path) -> None:
         assert otpt(*words)[0] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion(otpt: Run, shell: str) -> None:
     code, out, _ = otpt("completion", shell)
@@ -142,6 +145,7 @@ def test_completion(otpt: Run, shell: str) -> None:
     assert all(word in out for word in ("predict", "backbone", "maple", "check"))
 
 
+@pytest.mark.slow
 def test_plan(otpt: Run) -> None:
     code, out, _ = otpt("plan", "predict", "20000", "--classes", "40", "--backbone", "RN50", "--json")
     assert code == 0

@@ -124,6 +124,7 @@ def test_an_interval_contains_its_estimate_and_stays_in_the_range(n):
             assert found.high <= 1, metric
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("metric", ["ece", "debiased_ece", "adaptive_ece"])
 @pytest.mark.parametrize("over", [0.0, 0.1])
 def test_coverage_of_the_expectation(metric, over):

@@ -188,6 +188,7 @@ def test_percent_has_no_negative_zero():
     assert [metrics.percent(x) for x in (0.0477, -0.0123, -1e-9, 1.0)] == ["4.77", "-1.23", "0.00", "100.00"]
 
 
+@pytest.mark.slow
 def test_chunks_do_not_change_the_values():
     p, y = predictions(seed=8)
     once, times = metrics.evaluate(p, y).as_dict(), 1200

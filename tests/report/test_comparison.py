@@ -31,6 +31,7 @@ def test_p_of_the_bootstrap() -> None:
     assert bootstrap_p(np.zeros(99)) == 1.0
 
 
+@pytest.mark.slow
 def test_one_seed_agrees_with_whole_probabilities(runs: dict[str, Path]) -> None:
     results = open_results([runs["main"]], seeds=[5])
     found = {each.dataset: each for each in compare_methods(results, "o-tpt", "tpt", resamples=200)}

@@ -79,6 +79,7 @@ def registered(name: str, images: int = 40) -> Dataset:
     return Dataset(name, names, ids=found.ids, labels=found.labels, images=lambda index: b"")
 
 
+@pytest.mark.slow
 def test_comparison_with_a_paper(tmp_path: Path) -> None:
     methods = ("zero-shot", "tpt", "o-tpt", "a-tpt")
     folder = simulate_run(

@@ -42,6 +42,7 @@ def test_methods_seeds_images_and_data_sets_one_after_the_other(tmp_path: Path) 
     assert run.progress() == (44, 44)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_random_requests_and_random_deaths(tmp_path: Path, seed: int) -> None:
     """Each request is abandoned after some shards, also between the columns of an item."""

@@ -61,6 +61,7 @@ def test_bad_input(given: object, value: str) -> None:
         Groups.read(given, NAMES)
 
 
+@pytest.mark.slow
 def test_the_risk_of_backed_off_answers_is_held() -> None:
     """Calibrated synthetic probabilities: of 15 draws of labels few exceed the risk on fresh images."""
     rng = np.random.default_rng(0)

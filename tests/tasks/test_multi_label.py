@@ -125,6 +125,7 @@ def test_several_labels_of_an_image() -> None:
         np.testing.assert_allclose(prediction.probabilities, expected, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_calibrated_on_labelled_images(tmp_path: Path) -> None:
     clf = otpt.load("pocket", multi_label=True).set_classes(LABELS)
     before = clf.predict(_canvas(CANVASES[0])).probabilities
@@ -142,6 +143,7 @@ def test_calibrated_on_labelled_images(tmp_path: Path) -> None:
         Calibrated(fitted, coverage=0.9)
 
 
+@pytest.mark.slow
 def test_one_label_is_there_or_not() -> None:
     clf = otpt.load("pocket")
     with pytest.warns(UserWarning, match="pizza"):
@@ -199,6 +201,7 @@ def test_candidate_labels_of_each_image(monkeypatch: pytest.MonkeyPatch) -> None
     assert clf.class_names == ("cat", "dog")
 
 
+@pytest.mark.slow
 def test_candidate_labels_of_each_image_by_other_methods() -> None:
     images, lists = [_canvas(["pizza"]), _canvas(["banana"])], [["pizza", "banana"], ["banana"]]
     found = otpt.load("pocket", views=4).predict(images, candidate_labels=lists)
