@@ -19,7 +19,7 @@ from otpt.objectives import entropy_of_mean, select_fraction, view_entropies
 from otpt.registry import Count, Fraction, NonNegative, Positive, Probability, adaptation
 
 POSITIVE, NEGATIVE = 3, 2
-"""ClassCache per class."""
+"""Entries per class of the positive and of the negative cache."""
 
 _DOUBTFUL = (0.2, 0.5)
 _UNLIKELY = 0.03
