@@ -42,7 +42,7 @@ lint: setup     ## ruff, mypy, a strict build of the documentation, generated ta
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
-	@$(BIN)/python docs/tables.py README.md docs/methods.md docs/add-a-method.md --check
+	@$(BIN)/python docs/tables.py README.md docs/methods.md docs/reference/methods.md --check
 	@$(BIN)/python docs/command_line.py docs/reference/command-line.md --check
 	@$(BIN)/codespell README.md CONTRIBUTING.md CHANGELOG.md SECURITY.md docs/*.md src
 	@$(BIN)/zensical build --strict --clean --config-file mkdocs.yml

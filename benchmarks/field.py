@@ -5,7 +5,7 @@ photographs (``FOLDER/caltech101``, ``FOLDER/eurosat``, each with ``classes.txt`
 run over five orders (seeds). ``--features`` adds what :mod:`benchmarks.real_clip` measured. A value is the average over
 data sets, with half of a 95 % interval: 1.96 standard errors of a bootstrap over the images of each set. The runs grow:
 a stopped command continues. ``--write`` updates ``docs/results/field.csv`` (rows that were not measured again stay) and
-makes the table of ``docs/results.md`` from it, next to the published numbers; ``--no-runs`` does that alone.
+makes the tables of ``docs/results.md`` from it and from published numbers; ``--no-runs`` does that alone.
 """
 
 from __future__ import annotations
@@ -37,8 +37,6 @@ RESAMPLES = 1000
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 CSV = DOCS / "results" / "field.csv"
 KEYS = ["bench", "method", "metric"]
-FEATURES = "Caltech101-58"
-"""The set of real features that the page shows; the others are in the CSV."""
 TTABC = {
     "zero-shot": (66.72, 57.20), "tpt": (68.85, 59.91), "tps": (70.29, 63.01), "dpe": (70.20, 62.25),
     "zero": (68.94, 60.93), "mta": (69.02, 60.77), "dota": (70.70, 62.53), "ecalp": (70.18, 60.21),
@@ -171,49 +169,50 @@ def needs(name: str) -> str:
     return ", ".join([*found, *(["the whole set first"] if method.sees_all_first else [])])
 
 
-def page_table(rows: pd.DataFrame) -> str:
-    """Markdown, a row per method, smallest NLL on the emoji first, then on the real features."""
+def page_tables(rows: pd.DataFrame) -> tuple[str, str]:
+    """Markdown of what was measured, smallest NLL first, and of published numbers; a row per method."""
     known = rows.drop_duplicates(KEYS, keep="last").set_index(KEYS)
 
-    def number(bench: str, method: str, metric: str) -> float:
-        return float(known["value"].get((bench, method, metric), np.nan))
-
     def cell(bench: str, method: str, metric: str) -> str:
-        value, half = number(bench, method, metric), known["half_interval_95"].get((bench, method, metric))
-        if np.isnan(value):
+        value, half = (known[name].get((bench, method, metric), np.nan) for name in ("value", "half_interval_95"))
+        if pd.isna(value):
             return ""
         digits = COLUMNS[metric][2] if metric in COLUMNS else 1
-        interval = "" if half is None or pd.isna(half) or half == "" else f" ± {float(half):.{digits}f}"
-        return f"{value:.{digits}f}{interval}"
+        interval = "" if pd.isna(half) or half == "" else f" ± {float(half):.{digits}f}"
+        return f"{float(value):.{digits}f}{interval}"
 
-    def order(method: str) -> tuple[float, float]:
-        first, second = (np.nan_to_num(number(bench, method, "nll"), nan=np.inf) for bench in ("emoji", FEATURES))
-        return float(first), float(second)
-
-    columns = [("emoji", metric) for metric in ("accuracy", "debiased_ece", "nll", "aurc")]
-    columns += [("photographs", "nll"), ("emoji", "ms_per_image")]
-    columns += [(FEATURES, metric) for metric in ("accuracy", "ece", "nll")]
-    columns += [(f"published: {paper}", metric) for paper in PUBLISHED for metric in ("accuracy", "ece")]
-    columns += [(f"published: ttabc, {where}", "accuracy") for where in ("ImageNet", "shifts")]
-    titles = ["method", "accuracy %", "debiased ECE %", "NLL", "AURC %", "photographs: NLL", "ms",
-              "real features: accuracy %", "ECE %", "NLL",
-              *(f"*{title} {metric} %*" for title in PUBLISHED.values() for metric in ("accuracy", "ECE")),
-              "*TTABC ImageNet %*", "*TTABC shifts %*", "needs"]  # fmt: skip
-    lines = [f"| {' | '.join(titles)} |", "|---|" + "--:|" * len(columns) + "---|"]
-    measured = rows[~rows.bench.str.startswith("published")].method.unique()
-    for method in sorted(measured, key=order):
-        cells = [cell(bench, method, metric) for bench, metric in columns]
-        lines.append(f"| `{method}` | {' | '.join(cells)} | {needs(method)} |")
-    return "\n".join(lines)
+    measured = {f"{COLUMNS[metric][0]}": ("emoji", metric) for metric in ("accuracy", "debiased_ece", "nll", "aurc")}
+    measured |= {"photographs: NLL": ("photographs", "nll"), "ms": ("emoji", "ms_per_image")}
+    papers = {
+        f"{title} {COLUMNS[metric][0]}": (f"published: {paper}", metric)
+        for paper, title in PUBLISHED.items()
+        for metric in ("accuracy", "ece")
+    }
+    papers |= {f"TTABC {where} %": (f"published: ttabc, {where}", "accuracy") for where in ("ImageNet", "shifts")}
+    ordered = rows[(rows.bench == "emoji") & (rows.metric == "nll")].sort_values("value", kind="stable").method
+    found = []
+    for columns in (measured, papers):
+        frame = pd.DataFrame(
+            {title: [cell(key[0], method, key[1]) for method in ordered] for title, key in columns.items()}
+        )
+        frame.insert(0, "method", [f"`{method}`" for method in ordered])
+        if columns is measured:
+            frame["needs"] = [needs(method) for method in ordered]
+        else:
+            frame = frame[(frame.drop(columns="method") != "").any(axis=1)]
+        align = ["left" if title in ("method", "needs") else "right" for title in frame.columns]
+        found.append(frame.to_markdown(index=False, disable_numparse=True, tablefmt="pipe", colalign=align))
+    return found[0], found[1]
 
 
 def update(measured: Sequence[pd.DataFrame]) -> None:
-    """Replace the rows that were measured again in the CSV, and make the page's table from it."""
+    """Replace the rows that were measured again in the CSV, and make the page's tables from it."""
     known = pd.read_csv(CSV)
     known = known[~known.bench.str.startswith("published")]
     rows = pd.concat([known, *measured, published_rows()]).drop_duplicates(KEYS, keep="last")
     rows.to_csv(CSV, index=False)
-    put_into(DOCS / "results.md", "field", page_table(rows))
+    for name, table in zip(("field", "published"), page_tables(rows), strict=True):
+        put_into(DOCS / "results.md", name, table)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -43,8 +43,8 @@ TITLES = ("accuracy %", "ECE %", "debiased ECE %", "NLL", "AURC %")
 DRAWS = 20
 """Random choices of labelled images."""
 COVERAGE = 0.9
-OMITTED = {"Food10": ("pta", "pta-released", "tda", "oga", "oga-released")}
-"""Streams that are measured and left out of the page, by set."""
+EASY = "Food10"
+"""The set whose streams are measured and left out of the page: zero-shot is right on 98 % of its 400 images."""
 
 
 @dataclass(frozen=True)
@@ -158,12 +158,14 @@ def stream_table(benches: Sequence[Bench], rows: pd.DataFrame) -> str:
     """One table per data set: zero-shot, then streams as mean and half range over the orders."""
     parts = []
     for bench in benches:
+        if bench.name == EASY:
+            continue
         _, labels, logits = arrays(bench.test)
         zero = scores(softmax(logits), labels)
         lines = [["zero-shot", "", *(f"{zero[name] * METRICS[name]:.2f}" for name in METRICS), "", ""]]
         for method in STREAMS:
             own = rows[(rows.set == bench.name) & (rows.method == method)] if len(rows) else rows
-            if not len(own) or method in OMITTED.get(bench.name, ()):
+            if not len(own):
                 continue
             cells = []
             for name, factor in METRICS.items():

@@ -1,7 +1,7 @@
 """Tables of parts, objectives and methods in the documentation, generated from the registry.
 
-    python docs/tables.py README.md docs/methods.md --check     # fail if a table is not up to date
-    python docs/tables.py README.md docs/methods.md --write     # update the tables
+    python docs/tables.py README.md docs/methods.md docs/reference/methods.md --check     # fail if one is outdated
+    python docs/tables.py README.md docs/methods.md docs/reference/methods.md --write     # update them
 
 A page has a table between the lines ``<!-- table: NAME -->`` and ``<!-- end of table -->``.
 """
