@@ -7,12 +7,9 @@ in their order; images are taken lazily, a few ahead.
 from __future__ import annotations
 
 import multiprocessing
-import signal
-import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -26,11 +23,11 @@ from otpt._version import __version__
 from otpt.backbones import Backbone
 from otpt.classifier import Classifier
 from otpt.errors import OtptError
-from otpt.evaluation.evaluation import end_with_parent, interrupts_blocked
 from otpt.features.pipeline import look_ahead
 from otpt.images import NamedImage
 from otpt.methods import load_plugin
 from otpt.prediction import Prediction
+from otpt.processes import WorkerPool
 from otpt.settings import Settings
 
 Answer = Mapping[str, Prediction] | OtptError
@@ -164,57 +161,40 @@ class Processes:
     def __init__(
         self, job: ClassifierJob, workers: int, devices: Sequence[str] | None = None, threads: int | None = None
     ) -> None:
-        context = multiprocessing.get_context("spawn")
-        queue = context.Queue()
+        queue = multiprocessing.get_context("spawn").Queue()
         for number in range(workers):
             queue.put(devices[number % len(devices)] if devices else None)
-        threads = max(threads or torch.get_num_threads() // workers, 1)
-        self._job, self._workers, self._finished = job, workers, False
-        self._pool = ProcessPoolExecutor(workers, context, _start, (job, queue, threads))
+        self._job = job
+        self._pool = WorkerPool(workers, threads, _start, job, queue)
+
+    def close(self) -> None:
+        """End the processes."""
+        self._pool.close()
 
     def facts(self) -> dict[str, Any]:
         """See :meth:`Worker.facts`."""
-        return self._result(self._submit("facts"))
+        found: dict[str, Any] = self._pool.result(self._pool.submit(_call, "facts"))
+        return found
 
     def __call__(self, images: Iterable[NamedImage]) -> Iterator[Answer]:
-        """The answers, in order."""
+        """Yield the answers in order."""
         waiting = chunks(images, self._job)
-        under_way: deque[Future[Any]] = deque()
+        running: deque[Future[Any]] = deque()
         while True:
-            for chunk in islice(waiting, 2 * self._workers - len(under_way)):
-                under_way.append(self._submit("answer", chunk))
-            if not under_way:
-                self._finished = True
+            for chunk in islice(waiting, 2 * self._pool.workers - len(running)):
+                running.append(self._pool.submit(_call, "answer", chunk))
+            if not running:
                 return
-            yield from self._result(under_way.popleft())
-
-    def close(self) -> None:
-        """End the processes; without waiting if they are still at work."""
-        self._pool.shutdown(wait=self._finished, cancel_futures=True)
-
-    def _submit(self, name: str, *arguments: Any) -> Future[Any]:
-        with interrupts_blocked():  # a process may start here
-            return self._pool.submit(_call, name, *arguments)
-
-    def _result(self, future: Future[Any]) -> Any:
-        try:
-            return future.result()
-        except BrokenProcessPool:
-            raise OtptError(
-                f"One of {self._workers} worker processes ended (too little memory?); repeat the command to continue, "
-                "perhaps with fewer --workers."
-            ) from None
+            yield from self._pool.result(running.popleft())
 
 
 _worker: list[Worker | OtptError] = []
-"""That of a process of the pool, or why there is none."""
+"""The worker of a process of the pool, or why there is none."""
 
 
-def _start(job: ClassifierJob, devices: Any, threads: int) -> None:
-    threading.Thread(target=end_with_parent, daemon=True).start()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its workers
+def _start(job: ClassifierJob, devices: Any) -> None:
     try:
-        _worker.append(Worker(job, devices.get(), threads))
+        _worker.append(Worker(job, devices.get(), torch.get_num_threads()))
     except OtptError as error:  # an exception here would only break the pool
         _worker.append(error)
 

@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
 import pickle
-import signal
-import sys
-import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from concurrent.futures import wait
 from dataclasses import dataclass, replace
 from html import escape
-from multiprocessing import resource_tracker
-from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, Protocol
 
 import pandas as pd
-import torch
 from filelock import FileLock
 
 from otpt.backbones import FeatureBackbone, load_backbone
@@ -32,6 +24,7 @@ from otpt.evaluation.settings import EvaluationSettings, each_once, overlaps
 from otpt.features.cache import FeatureCache
 from otpt.files import is_there
 from otpt.methods import load_plugin
+from otpt.processes import WorkerDied, WorkerPool
 from otpt.runs import CONFIG, DatasetConfig, Run, WorkItem, short_table, write_metrics
 from otpt.runs.run import locked
 
@@ -179,90 +172,42 @@ class ProcessEngine:
 
     def run(self, job: Job, progress: Progress) -> None:
         """Start the workers and wait; the first ``OtptError`` of one ends all."""
-        context = multiprocessing.get_context("spawn")
-        threads = max(job.threads or torch.get_num_threads() // self.workers, 1)
         packed = job.pack()
-        workers: dict[Connection, Any] = {}
-        try:
-            for number in range(self.workers):
-                device = job.device if self.devices is None else self.devices[number % len(self.devices)]
-                receiver, sender = context.Pipe(duplex=False)
-                process = context.Process(target=_work, args=(packed, device, threads, sender), daemon=True)
-                with interrupts_blocked():
-                    process.start()
-                sender.close()
-                workers[receiver] = process
-            _wait_for_workers(job, list(workers), progress)
-        finally:
-            for process in workers.values():
-                process.terminate()  # safe at any time: shards are written whole or not at all
-                process.join()
-        lost = [process.exitcode for process in workers.values() if process.exitcode]
-        if not is_there(job.folder / CONFIG) or Run(job.folder).missing(job.requested):
-            raise OtptError(
-                f"{len(lost)} of {self.workers} worker processes ended before their work was done (exit code "
-                f"{lost[0] if lost else 0}; -9 often means too little memory: take fewer workers). Repeat the "
-                "command to continue."
-            )
-
-
-def _wait_for_workers(job: Job, waiting: list[Connection], progress: Progress) -> None:
-    """Each worker sends one message, its error and warnings; progress is read from the run folder."""
-    while waiting:
-        for receiver in wait(waiting, timeout=_POLL_SECONDS):
-            assert isinstance(receiver, Connection)
-            waiting.remove(receiver)
+        for workers in range(self.workers, 0, -1):  # one fewer after a death, which often means too little memory
+            pool = WorkerPool(workers, job.threads)
             try:
-                error, warned = receiver.recv()
-            except (EOFError, OSError, pickle.UnpicklingError):  # the process was killed
-                continue
-            for message in warned:
-                warnings.warn(message, stacklevel=2)
-            if error is not None:
-                raise error
-        if is_there(job.folder / CONFIG):
-            done, total = Run(job.folder).progress(job.requested)
-            if progress.total:
-                progress.update(done)
-            else:
-                progress.start(done, total)
+                self._wait(job, pool, packed, progress)
+                return
+            except WorkerDied:
+                if workers == 1:
+                    raise
+            finally:
+                pool.close()  # safe at any time: shards are written whole or not at all
+
+    def _wait(self, job: Job, pool: WorkerPool, packed: PackedJob, progress: Progress) -> None:
+        devices = self.devices or [job.device]
+        running = {
+            pool.submit(_work, packed, devices[number % len(devices)], pool.threads) for number in range(pool.workers)
+        }
+        while running:
+            finished, running = wait(running, timeout=_POLL_SECONDS)
+            for future in finished:
+                for message in pool.result(future):
+                    warnings.warn(message, stacklevel=2)
+            if is_there(job.folder / CONFIG):
+                done, total = Run(job.folder).progress(job.requested)
+                if progress.total:
+                    progress.update(done)
+                else:
+                    progress.start(done, total)
 
 
-def _work(packed: PackedJob, device: str, threads: int, sender: Connection) -> None:
-    """A worker process."""
-    threading.Thread(target=end_with_parent, daemon=True).start()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its workers
-    torch.set_num_threads(threads)
-    error: OtptError | None = None
+def _work(packed: PackedJob, device: str, threads: int) -> list[str]:
+    """Compute missing shards in a worker process until none is left; return the warnings."""
     with warnings.catch_warnings(record=True) as warned:
-        try:
-            job = unpack(packed)
-            LocalEngine().run(replace(job, device=device, threads=job.threads or threads), Progress(show=False))
-        except OtptError as problem:
-            error = OtptError(str(problem))
-    sender.send((error, [str(each.message) for each in warned]))
-
-
-def end_with_parent() -> None:
-    """End this process when its parent has ended, however that was; for a thread of a worker."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
-
-
-@contextmanager
-def interrupts_blocked() -> Iterator[None]:
-    """Processes started meanwhile never receive SIGINT, not even while they import torch."""
-    if sys.platform == "win32":  # pragma: no cover
-        yield
-        return
-    resource_tracker.ensure_running()  # it would unblock the signal when it starts with the first process
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        job = unpack(packed)
+        LocalEngine().run(replace(job, device=device, threads=job.threads or threads), Progress(show=False))
+    return [str(each.message) for each in warned]
 
 
 def evaluate(
