@@ -19,7 +19,7 @@ from fastapi.responses import FileResponse
 from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
 from fastapi.staticfiles import StaticFiles
-from prometheus_client import CONTENT_TYPE_LATEST
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.exceptions import HTTPException
 from starlette.formparsers import MultiPartParser
 from starlette.middleware.trustedhost import TrustedHostMiddleware
@@ -99,7 +99,7 @@ def create_app(service: Any, *, token: str | None = None, names: Collection[str]
 
 
 async def _refuse(request: Request, error: Exception) -> Response:
-    """Answer an error as JSON."""
+    """Convert an error to a JSON response."""
     if isinstance(error, RequestError):
         return error.response()
     if isinstance(error, HTTPException):
@@ -107,7 +107,7 @@ async def _refuse(request: Request, error: Exception) -> Response:
         hint = "GET /openapi.json describes the routes."
         return RequestError(error.status_code, "http", message, hint=hint, headers=error.headers).response()
     if isinstance(error, RequestValidationError):
-        deepest = max(error.errors(), key=lambda each: len(each["loc"]))  # of the forms that a field may have
+        deepest = max(error.errors(), key=lambda each: len(each["loc"]))  # a field may have several types
         return invalid_field(deepest, FIELDS, ELSEWHERE).response()
     if isinstance(error, OtptError):
         return RequestError(422, "unusable", str(error)).response()
@@ -122,7 +122,7 @@ class StrictRoute(APIRoute):
     """Checks the content type before the body is parsed; JSON is parsed by :class:`_Request`."""
 
     def get_route_handler(self) -> Callable[[Request], Any]:
-        """FastAPI's handler after these checks."""
+        """Return FastAPI's handler, preceded by these checks."""
         handler = super().get_route_handler()
         expected = "multipart/form-data" if self.path.endswith("/form") else "application/json"
 
@@ -157,77 +157,77 @@ Serving = Annotated[Service, Depends(_service)]
 FORM = Form(media_type="multipart/form-data")
 
 
-@_routes.get("/healthz", summary="Whether the process answers")
+@_routes.get("/healthz", summary="Liveness")
 async def healthz() -> dict[str, str]:
-    """200 as long as there is a process."""
+    """Return 200 while the process runs."""
     return {"status": "alive"}
 
 
-@_routes.get("/readyz", summary="Whether the models are warm and requests are answered in time")
+@_routes.get("/readyz", summary="Readiness: models are warm and requests are answered in time")
 async def readyz(service: Serving) -> Response:
-    """200, or 503 if not yet, stuck, or closing."""
+    """Return 200, or 503 during warm-up, if stuck, or while shutting down."""
     ready = await service.ready()
     return Json({"status": "ready" if ready else "not ready"}, 200 if ready else 503)
 
 
 @_routes.get("/metrics", summary="Counters in Prometheus' format")
 async def metrics(service: Serving) -> Response:
-    """See :class:`otpt.serve.metrics.Metrics`."""
-    return Response(await service.counters(), media_type=CONTENT_TYPE_LATEST)
+    """Return the counters of :class:`otpt.serve.metrics.Metrics`."""
+    return Response(generate_latest(service.metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
 
 @_routes.get("/v1/models", summary="Loaded models, default views and seed")
 async def models(service: Serving) -> dict[str, Any]:
-    """For the field ``model``."""
+    """List values of the field ``model``."""
     return (await service.information())["models"]
 
 
 @_routes.get("/v1/classes", summary="Named class lists and calibrations")
 async def classes(service: Serving) -> dict[str, Any]:
-    """For the fields ``classes`` and ``calibration``."""
+    """List values of the fields ``classes`` and ``calibration``."""
     return (await service.information())["classes"]
 
 
 @_routes.get("/v1/methods", summary="Methods, and the parts that names are made of")
 async def methods(service: Serving) -> dict[str, Any]:
-    """For the fields ``method`` and ``methods``."""
+    """List values of the fields ``method`` and ``methods``."""
     return {"default": (await service.information())["method"], **await asyncio.to_thread(_methods)}
 
 
 @_routes.get("/v1/examples", summary="A few embedded images, if the extra emoji is installed")
 def examples() -> dict[str, Any]:
-    """For the page."""
+    """List the images that the page offers."""
     return {"examples": _examples()}
 
 
 @_routes.post("/v1/compare", summary="Several methods on the same views", response_model=CompareAnswer)
 async def compare(request: Request, asked: CompareRequest) -> Response:
-    """Images as base64 or data URLs."""
+    """Take images as base64 or data URLs."""
     return Json(await _compare(request, asked))
 
 
 @_routes.post("/v1/compare/form", summary="The same with file parts", response_model=CompareAnswer)
 async def compare_form(request: Request, asked: Annotated[CompareForm, FORM]) -> Response:
-    """Images as files."""
+    """Take images as file parts."""
     return Json(await _compare(request, asked))
 
 
 @_routes.post("/v1/predict", summary="One method on one or many images", response_model=PredictAnswer)
 async def predict(request: Request, asked: PredictRequest) -> Response:
-    """Images as base64 or data URLs."""
+    """Take images as base64 or data URLs."""
     return Json(await _predict(request, asked))
 
 
 @_routes.post("/v1/predict/form", summary="The same with file parts", response_model=PredictAnswer)
 async def predict_form(request: Request, asked: Annotated[PredictForm, FORM]) -> Response:
-    """Images as files."""
+    """Take images as file parts."""
     return Json(await _predict(request, asked))
 
 
 @_routes.post("/", summary="As Hugging Face's clients ask", response_model=list[Scored])
 @_routes.post("/models/{model:path}", summary="As Hugging Face's clients ask", response_model=list[Scored])
 async def classify(request: Request, asked: HubRequest, model: str = "") -> Response:
-    """The shape of the zero-shot image classification of Hugging Face."""
+    """Answer in the format of Hugging Face's zero-shot image classification."""
     listed = candidates(asked.parameters.candidate_labels, asked.parameters.hypothesis_template)
     assert listed is not None
     labels, template = listed
@@ -260,7 +260,7 @@ async def _predict(request: Request, asked: Asked) -> dict[str, Any]:
 
 @cache
 def _methods() -> dict[str, Any]:
-    """Methods that are served, with one line each; and all parts, axis by axis."""
+    """Served methods with a one-line summary, and all parts by axis."""
     found = []
     for name in (*published_names(), *field_names()):
         try:
@@ -277,7 +277,7 @@ def _methods() -> dict[str, Any]:
 
 @cache
 def _examples() -> list[dict[str, Any]]:
-    """Images with their label among its neighbours in the list, which are similar."""
+    """Example images, each with its label and the labels next to it in the class list, which are similar."""
     found = []
     try:
         for name, positions in _EXAMPLES.items():

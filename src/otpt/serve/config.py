@@ -1,4 +1,4 @@
-"""The configuration of a service, in names and numbers: it can be sent to another process, models cannot."""
+"""Configuration of the service; picklable, unlike loaded models."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _T = TypeVar("_T")
 
 
 class Limits(Frozen):
-    """What a request may cost, and what the service holds at a time."""
+    """Limits of a request and of the whole service."""
 
     body: int = Field(16 << 20, gt=0, description="bytes of a request")
     memory: int = Field(512 << 20, gt=0, description="bytes of the bodies of all requests in progress")
@@ -62,7 +62,7 @@ class ServiceConfig(Frozen):
 
 
 def read_folder(folder: Path | None, suffix: str, read: Callable[[Path], _T]) -> dict[str, _T]:
-    """``pets.txt`` → what "pets" names; nothing without a folder."""
+    """Read all files of a folder by their stem; empty without a folder."""
     if folder is None:
         return {}
     paths = sorted(path for path in folder.glob(f"*{suffix}") if path.is_file())
@@ -72,7 +72,7 @@ def read_folder(folder: Path | None, suffix: str, read: Callable[[Path], _T]) ->
 
 
 def read_token(path: Path | None) -> str | None:
-    """The token in a file: one line of printable ASCII."""
+    """Read a token, one line of printable ASCII, from a file."""
     if path is None:
         return None
     try:

@@ -1,7 +1,7 @@
-"""One thread that computes: images of all waiting requests go through the feature pipeline and the tower together.
+"""The compute thread: images of all waiting requests share one pass through the feature pipeline and the tower.
 
-A pass takes images from the queue as long as there are some, those that arrive meanwhile included, one client after the
-other. So a busy service computes as :meth:`otpt.Classifier.stream` does.
+A pass takes images from the queue, client by client, until it is empty, including images that arrive meanwhile. A busy
+service is therefore as fast as :meth:`otpt.Classifier.stream`.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from otpt.threads import Cancelled, cancellable, check_cancelled
 from otpt.transfers import to_host
 
 PARTS = ("queue", "texts", "decode", "views", "encode", "predict")
-"""What the seconds of a request are made of."""
+"""Parts of the processing time of a request."""
 _log = logging.getLogger("otpt.serve")
 
 
 class Answer(NamedTuple):
-    """The outputs of the methods; the zero-shot logits of the views where they are shown."""
+    """Outputs of the methods and, if views are shown, zero-shot logits (V, C)."""
 
     outputs: list[Output]
     view_logits: Tensor | None
@@ -44,9 +44,9 @@ class Answer(NamedTuple):
 
 @dataclass(eq=False)
 class Unit:
-    """One image in the queue, or why there is none; ``seconds`` is shared by the images of a request.
+    """One image in the queue, or the error of its file; dropped when its future is cancelled.
 
-    It is dropped when its future is cancelled.
+    ``seconds`` is shared by the images of a request.
     """
 
     query: Query
@@ -55,7 +55,7 @@ class Unit:
     show_views: bool = False
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PARTS, 0.0))
     accepted: float = 0.0
-    predictor: Predictor | None = None  # until its turn comes: a request may have a list for each image
+    predictor: Predictor | None = None  # released when the image is taken from the queue
     future: Future[Answer] = field(default_factory=Future)
 
     def __post_init__(self) -> None:
@@ -63,7 +63,7 @@ class Unit:
             self.future.set_exception(self.file)
 
     def settle(self, answer: Answer | Exception) -> None:
-        """Give the answer, unless the request was cancelled."""
+        """Set the result unless the request was cancelled."""
         with suppress(InvalidStateError):
             if isinstance(answer, Exception):
                 self.future.set_exception(answer)
@@ -130,7 +130,7 @@ class TextCache:
 
 
 class Engine:
-    """Answers units; ``threads`` decode and augment ahead."""
+    """Queue and compute thread; ``threads`` decode and augment ahead."""
 
     def __init__(
         self, models: Mapping[str, Backbone], threads: int | None, pixels: PixelBudget, metrics: Metrics
@@ -138,7 +138,7 @@ class Engine:
         self._models, self._metrics = models, metrics
         self._options: dict[str, Any] = {"threads": threads, "fixed_chunks": False, "pixels": pixels, "clock": _note}
         self._waiting: dict[str, deque[Unit]] = {}  # by client, the next one first
-        self._begun: set[Unit] = set()  # have left the queue and are not yet answered
+        self._begun: set[Unit] = set()  # being computed
         self._change = threading.Condition()
         self._closed = False
         self._threads = torch.get_num_threads()
@@ -149,7 +149,7 @@ class Engine:
         self._thread.start()
 
     def close(self, seconds: float | None = None) -> None:
-        """Answer what was accepted, then end; what takes longer than this is dropped."""
+        """Answer accepted images, then stop; after ``seconds`` the rest is dropped."""
         with self._change:
             self._closed = True
             self._change.notify_all()
@@ -170,7 +170,7 @@ class Engine:
             self._change.notify_all()
 
     def oldest(self) -> float:
-        """Seconds since the acceptance of the oldest image that still waits or is computed; 0 without one."""
+        """Age in seconds of the oldest unanswered image; 0 if there is none."""
         with self._change:
             units = [*self._begun, *(units[0] for units in self._waiting.values() if units)]
         return max((time.perf_counter() - unit.accepted for unit in units), default=0.0)

@@ -1,4 +1,4 @@
-"""Errors as answers: an HTTP status and JSON with the fields type, message, given, expected and hint."""
+"""Error responses: an HTTP status and JSON with type, message, given, expected and hint."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _short.maxstring = _short.maxother = 60  # characters: the value may be an image
 
 
 class Json(JSONResponse):
-    """JSON in UTF-8; a lone surrogate of a request stays the escape that it was."""
+    """JSON in UTF-8; lone surrogates are escaped."""
 
     def render(self, content: Any) -> bytes:
         """The body."""
@@ -27,7 +27,7 @@ class Json(JSONResponse):
 
 
 class RequestError(HTTPException):
-    """A request that is not answered; ``type`` is a short name for programs, such as "too-many-labels"."""
+    """A refused request; ``type`` is a short machine-readable name such as "too-many-labels"."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ def invalid_field(error: Mapping[str, Any], names: Iterable[str], elsewhere: Ite
 
 
 def read_json(body: bytes) -> Any:
-    """JSON without duplicate keys, of which readers take different ones, and without very many values."""
+    """Parse JSON, refusing duplicate keys, which parsers resolve differently, and very many values."""
     if sum(map(body.count, (b",", b"[", b"{"))) > _VALUES:
         raise RequestError(400, "invalid-json", "The body has too many values.", expected=f"at most {_VALUES:,}")
     try:
@@ -92,19 +92,19 @@ def _no_number(text: str) -> Any:
 
 
 def check_count(what: str, count: int, most: int) -> None:
-    """422 above a limit."""
+    """Raise 422 above a limit."""
     if count > most:
         message = f"The request has {count:,} {what}."
         raise RequestError(422, f"too-many-{what}", message, given=count, expected=f"at most {most:,}")
 
 
 def busy(seconds: int, message: str) -> RequestError:
-    """429: come back later."""
+    """Return 429 with ``Retry-After``."""
     hint = f"Send the request again after {seconds} s."
     return RequestError(429, "busy", message, hint=hint, headers={"Retry-After": str(seconds)})
 
 
 def unavailable(type: str, message: str) -> RequestError:
-    """503: shutting down, or not answered in time."""
+    """Return 503: shutting down, or not answered in time."""
     hint = "Send the request again later, or with fewer images, labels, views or methods."
     return RequestError(503, type, message, hint=hint, headers={"Retry-After": "5"})

@@ -1,6 +1,6 @@
-"""Middleware of every request: origin, token, size, time and presence of the client; answers are counted and logged.
+"""Middleware that checks origin, token, size and arrival time of requests, and counts and logs responses.
 
-The body is read here, whole, within its limits of bytes and seconds. Work ends when the client disconnects.
+The whole body is read here, within limits of bytes and seconds. Work stops when the client disconnects.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from otpt.serve.metrics import Metrics
 
 _log = logging.getLogger("otpt.serve")
 _OPEN = ("/", "/healthz", "/readyz")
-"""Without a token: the page, which holds no secret, and what a supervisor asks."""
+"""Routes without a token: the page, which holds no secret, and health checks."""
 _DRAINED = 4
 """Multiple of the limit up to which the body of a refused request is read."""
 _CLOSE = {"Connection": "close"}
@@ -75,7 +75,7 @@ class Guard:
             _log.info("request", extra={"fields": {**fields, "seconds": round(seconds, 6)}})
 
     async def _run(self, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
-        """Run the application until it has answered, or the client has gone."""
+        """Run the application until it responds or the client disconnects."""
         gone = asyncio.ensure_future(receive())  # http.disconnect is all that can come
         pending = [body]
 
@@ -94,7 +94,7 @@ class Guard:
             gone.cancel()
 
     def _check(self, scope: Scope) -> RequestError | None:
-        """Why the request is refused by its headers; None if it is not."""
+        """Return the error of a request with invalid headers, or None."""
         headers, path = Headers(scope=scope), scope["path"]
         if "content-length" in headers and "transfer-encoding" in headers:
             message = "The request has both Content-Length and Transfer-Encoding."
@@ -116,7 +116,7 @@ class Guard:
     async def _receive_body(
         self, client: str, receive: Receive, body: bytearray, refusal: RequestError | None
     ) -> RequestError | None:
-        """Read the body; that of a refused request is read and dropped, so that its sender gets the answer."""
+        """Read the body; drain that of a refused request so that the client receives the response."""
         size, more = 0, True
         try:
             async with asyncio.timeout(self._limits.arrival):
@@ -139,7 +139,7 @@ class Guard:
         return refusal
 
     def _reserve(self, client: str, part: bytes, size: int) -> RequestError | None:
-        """Count received bytes; an error above the limit of a body, of memory, or of a client's share of it."""
+        """Count received bytes; return an error above the limits of a body, of memory, or of a client's share."""
         own, total, most, body = self._bytes[client], self._bytes.total(), self._limits.memory, self._limits.body
         if size > body:
             message = f"The request has more than {body:,} bytes."

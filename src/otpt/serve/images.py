@@ -35,12 +35,12 @@ _THUMBNAIL = 64  # pixels of a side
 
 
 class _Header(io.BytesIO):
-    """A file whose header is read in a limited number of steps."""
+    """A file object that limits the number of reads of a header."""
 
     left: float = _READS
 
     def read(self, size: int | None = -1, /) -> bytes:
-        """Bytes, as any file gives them."""
+        """Read as :class:`io.BytesIO` does, up to the limit."""
         self.left -= 1
         if self.left < 0:
             raise OtptError(f"its header has more than {_READS} parts")
@@ -49,7 +49,7 @@ class _Header(io.BytesIO):
 
 @dataclass(frozen=True)
 class ImageFile:
-    """The bytes of an image file, and the number of pixels that its header announces."""
+    """Bytes of an image file and the number of pixels that its header declares."""
 
     data: bytes
     pixels: int
@@ -69,7 +69,7 @@ class ImageFile:
         return cls(data, width * height)
 
     def open(self) -> Image.Image:
-        """The image, not yet decoded."""
+        """Open the image without decoding it."""
         file = _Header(self.data)
         found = open_header(file, formats=_FORMATS)
         file.left = float("inf")  # the decoder takes small parts in linear time
@@ -77,7 +77,7 @@ class ImageFile:
 
 
 def decode_base64(text: str) -> bytes:
-    """The file that a text holds in base64, or as a data URL."""
+    """Decode base64 text or a data URL."""
     data = text
     if text[:5].lower() == "data:":
         head, _, data = text.partition(",")
@@ -93,7 +93,7 @@ def decode_base64(text: str) -> bytes:
 
 
 def fetch(url: str, hosts: Collection[str], *, max_bytes: int, seconds: float) -> bytes:
-    """The bytes at an http(s) address of an allowed host; ``RequestError`` otherwise."""
+    """Fetch an http(s) URL of an allowed host; ``RequestError`` otherwise."""
     if not hosts:
         raise _refused(url, "addresses are not fetched here")
     if len(url) > _URL:
@@ -115,7 +115,7 @@ def fetch(url: str, hosts: Collection[str], *, max_bytes: int, seconds: float) -
 
 
 def public_address(url: str, host: str, port: int) -> str:
-    """The numerical address of a host, all of whose addresses are public."""
+    """Resolve a host, all of whose addresses must be public."""
     try:
         found = {str(each[4][0]) for each in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)}
     except (OSError, UnicodeError):
@@ -152,7 +152,7 @@ def thumbnails(views: NDArray[Any], preprocessing: Preprocessing) -> list[str]:
 
 
 def data_url(image: Image.Image, form: str) -> str:
-    """An image file of a form such as "PNG" as a data URL."""
+    """Encode an image, for instance as "PNG", in a data URL."""
     file = io.BytesIO()
     image.save(file, form)
     return f"data:image/{form.lower()};base64," + base64.b64encode(file.getvalue()).decode("ascii")

@@ -1,4 +1,4 @@
-"""From a request's fields to queries of the engine: names are looked up, limits checked, nothing computed."""
+"""Convert requests to queries of the engine: look up names and check limits, without computing anything."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ _DEEPEST = 8  # levels of groups
 
 @dataclass(frozen=True)
 class Query:
-    """What is asked about some images: the model by name, classes, prompt, views, seed, methods and calibrations."""
+    """A model name with the settings of a request."""
 
     model: str
     settings: Settings
 
     @cached_property
     def key(self) -> Hashable:
-        """What decides the text features and everything else that all images share."""
+        """Cache key of the text features and all other state that images share."""
         own = self.settings
         texts = (own.classes, own.prompts, own.texts, own.templates)
         return (self.model, texts, own.methods, own.recipe, own.family, own.reject)
@@ -62,7 +62,7 @@ class Query:
         return predictions(self.settings.methods, outputs, self.settings, self.calibrations)
 
     def for_crops(self) -> Query:
-        """The same classes for heat maps: zero-shot, and nothing else."""
+        """The same classes under zero-shot alone, for heat maps."""
         without: dict[str, Any] = dict.fromkeys(("groups", "reject", "coverage", "risk"))
         changes = {"methods": ("zero-shot",), "multi_label": False, "calibrations": (), **without}
         return Query(self.model, self.settings.replace(**changes))
@@ -70,7 +70,7 @@ class Query:
 
 @dataclass(frozen=True)
 class Catalogue:
-    """What requests can name, and the defaults."""
+    """Models, class lists and calibrations that requests can name, and the defaults."""
 
     models: Mapping[str, Backbone]  # the default first
     method: str
@@ -80,7 +80,7 @@ class Catalogue:
     calibrations: Mapping[str, Calibration]
 
     def queries(self, asked: Asked, images: int, limits: Limits) -> list[Query]:
-        """The query for each image of a request; ``OtptError`` or ``RequestError`` above limits."""
+        """Return the query of each image; ``OtptError`` or ``RequestError`` for invalid requests."""
         given = asked.labels
         lists: Sequence[Any] = given if given and isinstance(given[0], list) else [given]
         if lists is given and len(lists) != images:
@@ -192,7 +192,7 @@ def _group_names(given: Any, level: int = 1) -> list[str]:
 
 
 def _check_texts(what: str, texts: Sequence[str], longest: int) -> None:
-    """422 for texts that are too long, or that are no text."""
+    """Raise 422 for texts that are too long or not printable."""
     for text in texts:
         if len(text) > longest:
             message = f"A {what} has {len(text):,} characters: {text[:40]!r}…."

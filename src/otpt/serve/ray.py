@@ -1,7 +1,7 @@
 """Replicas of the service on Ray Serve, behind the application of the process that was started.
 
-Ray sends a request to a replica once: if it dies before it has answered, the request fails. Here it is sent again, to
-another one: an answer depends on nothing but the request.
+Ray sends a request to a replica once and fails it if the replica dies. Here it is sent to another replica: an answer
+depends on the request alone.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 import ray
 import torch
-from prometheus_client import Counter, generate_latest
+from prometheus_client import Counter
 from ray import serve
 from ray.exceptions import RayActorError
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
@@ -27,9 +27,9 @@ from otpt.serve.metrics import Metrics
 from otpt.serve.schemas import Asked
 from otpt.serve.service import Service
 
-_ATTEMPTS = 5  # a request that kills replicas, for instance for want of memory, must not kill all of them
+_ATTEMPTS = 5  # bounds how many replicas a request can kill, for instance by running out of memory
 _PER_CPU = 2  # requests in progress per CPU of a replica that autoscaling aims at: one computed, another read
-_WITHIN = 5.0  # seconds in which a replica must say that it is ready
+_WITHIN = 5.0  # seconds to wait for a readiness answer
 
 
 class Replica:
@@ -45,20 +45,20 @@ class Replica:
             time.sleep(0.02)
 
     async def ask(self, name: str, *arguments: Any) -> Any:
-        """What a method of the service returns, or the error that it answers with."""
+        """Call a method of the service; a user error is returned, not raised."""
         try:
             return await getattr(self._service, name)(*arguments)
         except (RequestError, OtptError, TimeoutError) as error:
             return error
 
     def __del__(self) -> None:
-        """Called by Ray when a replica ends in order, after the requests that it had."""
+        """Close the service; Ray calls this on graceful shutdown, after the last request."""
         if service := getattr(self, "_service", None):
             service.close()
 
 
 class RayService:
-    """Replicas behind a handle of Ray Serve, in the place of a :class:`Service`."""
+    """Replicas behind a handle of Ray Serve; a drop-in for :class:`Service`."""
 
     def __init__(self, handle: Any, limits: Limits) -> None:
         self._handle, self.limits, self.metrics = handle, limits, Metrics()
@@ -66,7 +66,7 @@ class RayService:
         self._again = Counter("otpt_retries", words, registry=self.metrics.registry)
 
     def start(self) -> None:
-        """Do nothing: the replicas run."""
+        """Do nothing: the replicas are running."""
 
     close = start
 
@@ -85,12 +85,8 @@ class RayService:
             return bool(await asyncio.wait_for(self._ask("ready"), _WITHIN))
         return False
 
-    async def counters(self) -> bytes:
-        """Counters of all requests; what happens within replicas is on Ray's dashboard."""
-        return generate_latest(self.metrics.registry)
-
     async def _ask(self, *arguments: Any) -> Any:
-        """The answer of a replica; one that dies meanwhile is replaced by another."""
+        """Ask a replica; if it dies, ask another one."""
         for attempt in range(_ATTEMPTS):
             if attempt:
                 self._again.inc()

@@ -21,7 +21,7 @@ _FIELDS = Settings.model_fields
 
 
 class Options(BaseModel):
-    """Fields that all requests of ``/v1/predict`` and ``/v1/compare`` share."""
+    """Fields common to requests of ``/v1/predict`` and ``/v1/compare``."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
@@ -128,7 +128,7 @@ class CompareForm(FormOptions, _Compare):
 
 
 class HubParameters(BaseModel):
-    """Of a request in the shape of Hugging Face's zero-shot image classification."""
+    """Parameters of Hugging Face's zero-shot image classification."""
 
     candidate_labels: Texts | str = Field(description="class names, or a text with commas")
     hypothesis_template: str | None = Field(None, description="'This is a photo of {}.'")
@@ -136,7 +136,7 @@ class HubParameters(BaseModel):
 
 
 class HubRequest(BaseModel):
-    """``POST /models/{model}``: what Hugging Face's clients send."""
+    """``POST /models/{model}``, as Hugging Face's clients send it."""
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"inputs": PIXEL, "parameters": {"candidate_labels": _EXAMPLE["labels"]}}]}
@@ -167,7 +167,7 @@ class ErrorAnswer(BaseModel):
 
 
 class Result(BaseModel):
-    """The prediction of a method for an image; fields after extras are absent unless they were asked for."""
+    """Prediction of a method for an image; fields after ``extras`` are present only on request."""
 
     label: str
     confidence: float
@@ -192,7 +192,7 @@ class Result(BaseModel):
 
 
 class Compared(BaseModel):
-    """The predictions of several methods for an image."""
+    """Predictions of several methods for an image."""
 
     methods: dict[str, Result]
     views: dict[str, Any] | None = None
@@ -200,7 +200,7 @@ class Compared(BaseModel):
 
 
 class CompareAnswer(BaseModel):
-    """Answer of ``/v1/compare``: a result, or an error, for each image."""
+    """Answer of ``/v1/compare``: a result or an error per image."""
 
     model: str
     labels: list[str] | list[list[str]]

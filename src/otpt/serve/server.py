@@ -1,4 +1,4 @@
-"""The process: uvicorn with deadlines, logs as JSON lines, and an end that answers what was accepted."""
+"""The server process: uvicorn with deadlines, JSON logs and a graceful shutdown."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _HEADERS = 64 << 10  # bytes
 
 
 class Server(uvicorn.Server):
-    """uvicorn with deadlines that it has no setting for: the headers of every request, and reading an answer."""
+    """uvicorn with deadlines for request headers and for clients that read slowly."""
 
     def __init__(self, config: uvicorn.Config, seconds: float) -> None:
         super().__init__(config)
@@ -30,7 +30,7 @@ class Server(uvicorn.Server):
         self._waiting: dict[Any, tuple[Any, float]] = {}  # connection → its last request, and since when it waits
 
     async def on_tick(self, counter: int) -> bool:
-        """Called ten times a second."""
+        """Abort connections over their deadline; uvicorn calls this ten times a second."""
         before, self._waiting = self._waiting, {}
         for each in self.server_state.connections.copy():
             connection: Any = each
@@ -60,7 +60,7 @@ def address_of(listening: socket.socket) -> str:
 
 
 def run(app: Any, listening: socket.socket, limits: Limits, *, log_level: str = "info") -> None:
-    """Serve until SIGTERM or SIGINT; then answer what was accepted, and return."""
+    """Serve until SIGTERM or SIGINT, then answer accepted requests and return."""
     config = uvicorn.Config(
         app,
         http="h11",
@@ -83,10 +83,10 @@ def run(app: Any, listening: socket.socket, limits: Limits, *, log_level: str = 
 
 
 class JsonFormatter(logging.Formatter):
-    """``{"time": …, "level": …, "message": …}`` and the fields of a record, on one line; no image, label or token."""
+    """Format records as JSON lines with time, level, message and extra fields; never images, labels or tokens."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line."""
+        """Return one line of JSON."""
         now = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         found: dict[str, Any] = {"time": now, "level": record.levelname.lower(), "logger": record.name}
         found |= {"message": record.getMessage(), **getattr(record, "fields", {})}

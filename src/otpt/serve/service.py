@@ -1,4 +1,4 @@
-"""What the HTTP interface asks: models, the engine, names, limits and counters, in one object."""
+"""The service behind the HTTP interface: models, engine, catalogue, limits and counters."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 import numpy as np
-from prometheus_client import Gauge, generate_latest
+from prometheus_client import Gauge
 from torch import Tensor
 
 from otpt.backbones import Backbone, load_backbone
@@ -41,23 +41,23 @@ from otpt.threads import cancellable, make_pool
 from otpt.views import make_views
 
 _READERS = 4  # threads that read requests and headers of images
-_FETCHERS, _FETCHES = 16, 8  # threads that fetch addresses; of them for one client
-_ALWAYS = 8  # images that are accepted however slow the last ones were
-_FEW_TEXTS = 256  # texts that do not wait for longer lists
-_SELECTED = 0.1  # of the views that TPT and its successors select: 6 of 64
-_ELSEWHERE = {"probabilities", "class_names", "method"}  # of a prediction, not in each result
+_FETCHERS, _FETCHES = 16, 8  # threads that fetch URLs, in all and per client
+_ALWAYS = 8  # images accepted regardless of the estimated wait
+_FEW_TEXTS = 256  # lists up to this length do not wait for longer ones
+_SELECTED = 0.1  # fraction of views that TPT selects: 6 of 64
+_ELSEWHERE = {"probabilities", "class_names", "method"}  # fields of a prediction that results omit
 
 _T = TypeVar("_T")
 _log = logging.getLogger("otpt.serve")
 
 
 class Service:
-    """Answers queries of many clients.
+    """Answer the queries of many clients.
 
     Args:
-        models: by name, the default first.
+        models: backbones by name, the default first.
         classes: class lists by name.
-        calibrations: by name.
+        calibrations: calibrations by name.
         options: other fields of :class:`ServiceConfig`.
     """
 
@@ -96,7 +96,7 @@ class Service:
 
     @classmethod
     def from_config(cls, config: ServiceConfig) -> Service:
-        """Read the files and load the models."""
+        """Read class lists and calibrations and load the models."""
         served_method(config.method)  # fail early
         given = config.classes
         classes = given if isinstance(given, Mapping) else read_folder(given, ".txt", read_class_list)
@@ -110,7 +110,7 @@ class Service:
         return cls(models, classes=classes, calibrations=calibrations, **options)
 
     def start(self) -> None:
-        """Start the threads; each model predicts an image first."""
+        """Start the threads and warm up each model with one image."""
         self._engine.start()
         self._encoders[0].submit(self._warm_up)
 
@@ -132,12 +132,8 @@ class Service:
         return self._warm and not self._closing and self._engine.oldest() <= self.limits.seconds
 
     async def ready(self) -> bool:
-        """The same, as replicas are asked."""
+        """Async form of :attr:`is_ready`, as called on replicas."""
         return self.is_ready
-
-    async def counters(self) -> bytes:
-        """The counters in Prometheus' format."""
-        return generate_latest(self.metrics.registry)
 
     async def information(self) -> dict[str, Any]:
         """Models, class lists and calibrations that requests can name, and the defaults."""
@@ -171,17 +167,17 @@ class Service:
         }
 
     def close(self) -> None:
-        """Accept nothing more, and answer what was accepted, within the limit of a request."""
+        """Stop accepting requests and answer the accepted ones within the time limit of a request."""
         self._closing = True
         self._engine.close(self.limits.seconds)
         for pool in (self._readers, self._fetchers, self._explainer, *self._encoders):
             pool.shutdown(wait=False, cancel_futures=True)
 
     async def answer(self, asked: Asked, images: Sequence[str | bytes], client: str = "") -> dict[str, Any]:
-        """The answer of ``/v1/compare``, ready for JSON; without a method, the default one is used.
+        """Return the JSON of ``/v1/compare``; the default method is used if none is named.
 
-        All work ends when the answer is there, when the time is over (``TimeoutError``), or when the caller is
-        cancelled. The error of a single image is that of the request; of several, each has its own.
+        Work stops when the answer is complete, on time-out (``TimeoutError``), or when the caller is cancelled. An
+        unusable image fails a request with a single image; with several images it has its own error.
         """
         begun, finished = time.perf_counter(), False
         if self._closing:
@@ -200,7 +196,7 @@ class Service:
                         file = await self._file(image, client, deadline)
                         units.append(Unit(own, file, client, asked.show_views, seconds))
                     read = time.perf_counter()
-                    for key in dict.fromkeys(own.key for own in queries):  # a list is released before the next one
+                    for key in dict.fromkeys(own.key for own in queries):  # release one list before the next
                         alike = [unit for unit in units if unit.query.key == key]
                         predictor = await self._prepare(alike[0].query, client, lambda: finished)
                         self._engine.submit(alike, predictor)
@@ -250,14 +246,14 @@ class Service:
 
     @asynccontextmanager
     async def _turn(self, what: str, client: str, at_once: int) -> AsyncIterator[None]:
-        """Let a client do so much at once, so that the others need not wait for all of its work."""
+        """Bound the concurrent work of one client so that others do not wait for all of it."""
         key = (asyncio.get_running_loop(), what, client)
         turn = self._turns[key] = self._turns.get(key) or asyncio.Semaphore(at_once)
         async with turn:
             yield
 
     async def _file(self, given: str | bytes, client: str, fetched_by: float) -> ImageFile | OtptError:
-        """An image's file; it is decoded when its turn comes."""
+        """Read an image file; decoding waits for its turn in the queue."""
         if isinstance(given, bytes):
             data = given
         elif is_url(given):
@@ -273,7 +269,7 @@ class Service:
             return error
 
     async def _prepare(self, query: Query, client: str, stop: Callable[[], bool]) -> Predictor:
-        """The texts of a query; long lists are encoded in their own thread, so that short ones do not wait."""
+        """Prepare the texts of a query; long lists have a thread of their own, so that short ones do not wait."""
         found = self._texts.find(query.key)
         if found is not None:
             return found
@@ -288,11 +284,11 @@ class Service:
         return Predictor(backbone, settings, settings.methods)
 
     def _views(self, unit: Unit) -> dict[str, Any]:
-        """All views as data URLs, the clean one first; the entropies of their zero-shot predictions; those selected."""
+        """Views as data URLs, the clean one first, entropies of their zero-shot predictions, and selected indices."""
         settings, preprocessing = unit.query.settings, self.catalogue.models[unit.query.model].preprocessing
         found: dict[str, Any] = {"images": [], "entropies": None, "selected": []}
         recipes = [each for method in settings.methods if (each := recipe_for(settings, method)) is not None]
-        if not recipes:  # the method makes its own
+        if not recipes:  # the method makes its own views
             return found
         recipe = max(recipes, key=lambda each: each.n_views)
         with self._pixels.hold(unit.file.pixels):
@@ -305,7 +301,7 @@ class Service:
         return found
 
     async def _explain(self, label: str | bool, unit: Unit, stop: Callable[[], bool]) -> dict[str, Any]:
-        """The heat map of a label, by default of the first method's answer."""
+        """Heat map of a label; by default of the label that the first method predicts."""
         predictor = await self._prepare(unit.query.for_crops(), unit.client, stop)
         async with self._turn("heat map", unit.client, 1):
             return await _run(self._explainer, self._heat_map, label, unit, predictor, stop)
@@ -313,7 +309,7 @@ class Service:
     def _heat_map(
         self, label: str | bool, unit: Unit, predictor: Predictor, stop: Callable[[], bool]
     ) -> dict[str, Any]:
-        """The map of a label by the zero-shot ``predictor``, with its probability by the first method."""
+        """Heat map by the zero-shot ``predictor``, with the confidence of the first method."""
         first = next(iter(unit.query.predictions(unit.future.result().outputs).values()))
         index = first.class_names.index(label) if isinstance(label, str) else first.index
 
@@ -329,7 +325,7 @@ class Service:
 
 
 def _results(asked: Asked, queries: Sequence[Query], answers: Sequence[Any]) -> list[dict[str, Any]]:
-    """The results of all images; see :class:`otpt.serve.schemas.Compared`."""
+    """Convert answers to results (:class:`otpt.serve.schemas.Compared`)."""
     results: list[dict[str, Any]] = []
     for query, answer in zip(queries, answers, strict=True):
         if isinstance(answer, OtptError):
@@ -346,7 +342,7 @@ def _results(asked: Asked, queries: Sequence[Query], answers: Sequence[Any]) -> 
 
 
 def _result(prediction: Prediction, asked: Asked) -> dict[str, Any]:
-    """See :class:`otpt.serve.schemas.Result`."""
+    """Convert a prediction to a :class:`otpt.serve.schemas.Result`."""
     given = prediction.to_dict()
     found = {name: value for name, value in given.items() if value is not None and name not in _ELSEWHERE}
     found["top"] = [{"label": label, "score": score} for label, score in prediction.top(asked.top)]
