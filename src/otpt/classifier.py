@@ -240,7 +240,9 @@ class Classifier:
         if isinstance(candidate_labels, (list, tuple)) and any(not isinstance(each, str) for each in candidate_labels):
             predictor = self._predictors_of(candidate_labels, hypothesis_template, chosen)
         else:
-            labels = candidates(candidate_labels, hypothesis_template)
+            if candidate_labels is None and hypothesis_template is not None:
+                raise OtptError("hypothesis_template needs candidate_labels; pass both, or call set_classes.")
+            labels = None if candidate_labels is None else candidates(candidate_labels, hypothesis_template)
             predictor = self._predictor(chosen or self._settings_for(labels).methods[:1], labels)
         ids = None if image_id is None else [image_id]
         found: list[Any] = []
@@ -435,7 +437,8 @@ class Classifier:
 
     def _predictor(self, methods: tuple[Method, ...], labels: Labels | None = None) -> Predictor:
         """Return the predictor of these methods and classes, from an LRU cache."""
-        self._check_calibrations(methods, labels)
+        if self._calibrations:
+            self._check_calibrations(methods, labels)
         key = (labels, methods)
         if key not in self._predictors:
             settings = self._settings_for(labels)
@@ -568,12 +571,8 @@ def calibrations_by_method(given: Iterable[Calibrated], methods: Sequence[Method
     return found
 
 
-def candidates(labels: Any, template: str | None) -> Labels | None:
+def candidates(labels: Any, template: str | None) -> Labels:
     """Parse the candidate labels of a call: a list, or a comma-separated text."""
-    if labels is None:
-        if template is not None:
-            raise OtptError("hypothesis_template needs candidate_labels; pass both, or call set_classes.")
-        return None
     given = tuple(each.strip() for each in labels.split(",")) if isinstance(labels, str) else tuple(labels)
     if not given:
         raise OtptError("candidate_labels is empty; expected at least two class names.")

@@ -28,7 +28,7 @@ from importlib import resources
 from types import MappingProxyType
 from typing import Annotated, Any, Protocol, TypeVar, cast, get_type_hints, overload
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter
 
 from otpt.errors import OtptError, unknown
 
@@ -127,16 +127,9 @@ class Setting:
     default: Any
     kind: Any = field(hash=False, compare=False)
 
-    def validate(self, value: Any) -> Any:
-        """Return the value in the parameter's type; an :class:`OtptError` if it is outside its bounds."""
-        try:
-            return self._adapter.validate_python(value)
-        except ValidationError as error:
-            reason = error.errors()[0]["msg"].replace("Input should be ", "")
-            raise OtptError(f"{self.name.replace('_', '-')} is {value!r}; expected {reason}.") from None
-
     @cached_property
-    def _adapter(self) -> TypeAdapter[Any]:
+    def adapter(self) -> TypeAdapter[Any]:
+        """Validates values of the parameter."""
         return TypeAdapter(self.kind, config=ConfigDict(allow_inf_nan=False))
 
 

@@ -60,7 +60,7 @@ def check_cancelled() -> None:
 def one_thread() -> Iterator[None]:
     """Run torch's operators in the calling thread alone."""
     before, outer = torch.get_num_threads(), getattr(_local, "available", None)
-    _local.available = available_threads()
+    _local.available = outer or before
     if before > 1:  # set_num_threads also sets the default of new threads, so call it no more than needed
         torch.set_num_threads(1)
     try:

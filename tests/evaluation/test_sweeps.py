@@ -11,6 +11,7 @@ from oracles.runs.evaluation_bench import NAMES, backbone, dataset, files, image
 from otpt import Classifier, OtptError, get_method
 from otpt.evaluation import evaluate
 from otpt.evaluation.sweeps import parse_values, read_templates, sweep_method, template_prompt
+from otpt.methods.prompt_tuning.state import PromptState
 from otpt.prompts import Linearisation
 
 pytestmark = pytest.mark.slow
@@ -70,7 +71,7 @@ def test_many_prompts_keep_to_the_memory_budget(tmp_path: Path, monkeypatch: pyt
     prompts = ["a photo of a", "an example of", "an image of the"]
     chosen = settings(methods=["o-tpt"], prompts=prompts)
     evaluate(dataset(2), backbone(), chosen, out=tmp_path / "held")
-    monkeypatch.setattr(Linearisation, "graph_bytes", property(lambda self: 10**12))
+    monkeypatch.setattr(PromptState, "graph_bytes", property(lambda self: 10**12))
     evaluate(dataset(2), backbone(), chosen, out=tmp_path / "again")
     assert files(tmp_path / "held") == files(tmp_path / "again")
 

@@ -21,7 +21,7 @@ from otpt.backbones import Backbone
 from otpt.errors import OtptError
 from otpt.methods import get_method
 from otpt.methods.prompt_tuning import prompt_state, tune
-from otpt.prompts import PlainEncoder, PrefixEncoder, Prompt, tokenize_prompts
+from otpt.prompts import Linearisation, PlainEncoder, PrefixEncoder, Prompt, tokenize_prompts
 from otpt.prompts.learned import (
     CocoopContext,
     CoopContext,
@@ -248,7 +248,7 @@ def test_gradients_of_class_specific_contexts() -> None:
     tokens = tokenize_prompts(backbone().text, NAMES, Prompt.learned(small(len(NAMES), 4, 64)))
     cotangents = small(2, len(NAMES), 32, seed=1)
     contexts = torch.stack([tokens.start, tokens.start + small(*tokens.start.shape, seed=2)])
-    lines = [kind(backbone().text, tokens).linearise(contexts) for kind in (PrefixEncoder, PlainEncoder)]
+    lines = [Linearisation(kind(backbone().text, tokens), contexts) for kind in (PrefixEncoder, PlainEncoder)]
     torch.testing.assert_close(lines[0].text_features, lines[1].text_features, **EXACT)
     fast, plain = (line.vjp(cotangents) for line in lines)
     assert fast.shape == (2, len(NAMES) * 4, 64)

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 from otpt.backbones import Backbone
 from otpt.errors import OtptError
 from otpt.prompts import (
+    Linearisation,
     PlainEncoder,
     PrefixEncoder,
     Prompt,
@@ -65,8 +66,8 @@ def test_prefix_and_plain_encoder_have_the_same_values_and_gradients(
     generator = torch.Generator().manual_seed(0)
     contexts = tokens.start + 0.1 * torch.randn(2, *tokens.start.shape, generator=generator, dtype=torch.float64)
     cotangents = torch.randn(2, len(NAMES), backbone.embed_dim, generator=generator, dtype=torch.float64)
-    prefix = PrefixEncoder(backbone.text, tokens, memory_budget=budget).linearise(contexts)
-    plain = PlainEncoder(backbone.text, tokens, memory_budget=budget).linearise(contexts)
+    prefix = Linearisation(PrefixEncoder(backbone.text, tokens, memory_budget=budget), contexts)
+    plain = Linearisation(PlainEncoder(backbone.text, tokens, memory_budget=budget), contexts)
     torch.testing.assert_close(prefix.text_features, plain.text_features, rtol=0, atol=1e-12)
     for _ in range(2):  # the graph serves any number of products
         torch.testing.assert_close(prefix.vjp(cotangents), plain.vjp(cotangents), rtol=0, atol=1e-10)
@@ -77,7 +78,7 @@ def test_gradient_by_finite_differences(backbone: Backbone) -> None:
     encoder = prompt_encoder(backbone.text, tokens)
     generator = torch.Generator().manual_seed(1)
     cotangent = torch.randn(1, len(NAMES), backbone.embed_dim, generator=generator, dtype=torch.float64)
-    gradient = encoder.linearise(tokens.start[None]).vjp(cotangent)
+    gradient = Linearisation(encoder, tokens.start[None]).vjp(cotangent)
     direction = torch.randn(1, *tokens.start.shape, generator=generator, dtype=torch.float64)
     step = 1e-5 * direction
     ahead, behind = encoder.encode(tokens.start + step), encoder.encode(tokens.start - step)

@@ -97,7 +97,21 @@ def read_causal_tower(text: Any, ids: Tensor, encode_text: Callable[[Tensor], Te
     ``ids`` (N, L) are a few tokenised prompts on which the form must agree with ``encode_text``.
     """
     try:
-        tower = _read(text)
+        blocks = tuple(text.transformer.resblocks)
+        gelu, projection = blocks[0].mlp.gelu, text.text_projection
+        linear = isinstance(projection, nn.Linear)
+        tanh = getattr(gelu, "approximate", "") == "tanh"
+        pool = getattr(text, "text_pool_type", getattr(text, "pool_type", ""))
+        tower = CausalTower(
+            heads=int(blocks[0].attn.num_heads),
+            positional=text.positional_embedding.detach(),
+            layers=blocks,
+            final_norm=text.ln_final,
+            projection=None if projection is None else (projection.weight.T if linear else projection).detach(),
+            projection_bias=projection.bias.detach() if linear and projection.bias is not None else None,
+            activation={"QuickGELU": "quick_gelu", "GELU": "gelu_tanh" if tanh else "gelu"}[type(gelu).__name__],
+            end_token=getattr(text, "text_eos_id", getattr(text, "eos_id", None)) if pool == "eos" else None,
+        )
         with torch.no_grad():
             expected = encode_text(ids)
             ends = tower.ends(ids)
@@ -108,22 +122,3 @@ def read_causal_tower(text: Any, ids: Tensor, encode_text: Callable[[Tensor], Te
         return None
     difference = (found - expected).abs().max()
     return tower if bool(difference <= _TOLERANCE * expected.abs().max()) else None
-
-
-def _read(text: Any) -> CausalTower:
-    blocks = tuple(text.transformer.resblocks)
-    projection = text.text_projection
-    linear = isinstance(projection, nn.Linear)
-    pool = getattr(text, "text_pool_type", getattr(text, "pool_type", ""))
-    gelu = blocks[0].mlp.gelu
-    names = {"QuickGELU": "quick_gelu", "GELU": "gelu_tanh" if getattr(gelu, "approximate", "") == "tanh" else "gelu"}
-    return CausalTower(
-        heads=int(blocks[0].attn.num_heads),
-        positional=text.positional_embedding.detach(),
-        layers=blocks,
-        final_norm=text.ln_final,
-        projection=None if projection is None else (projection.weight.T if linear else projection).detach(),
-        projection_bias=projection.bias.detach() if linear and projection.bias is not None else None,
-        activation=names[type(gelu).__name__],
-        end_token=getattr(text, "text_eos_id", getattr(text, "eos_id", None)) if pool == "eos" else None,
-    )

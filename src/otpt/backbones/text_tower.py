@@ -60,17 +60,14 @@ class TextTower(ABC):
         """
         if self.causal is not None:
             return self.causal.ends(ids) + 1
-        return ids.shape[1] - (ids == self._empty_and_x[0, -1].to(ids.device)).flip(1).cumprod(1).sum(1)
+        padding = self.tokenize([""])[0, -1].to(ids.device)
+        return ids.shape[1] - (ids == padding).flip(1).cumprod(1).sum(1)
 
     @cached_property
     def start_length(self) -> int:
         """Number of special tokens before the text: 1 for CLIP and BERT, 0 for SigLIP."""
-        empty, x = self._empty_and_x
+        empty, x = self.tokenize(["", "x"]).cpu()
         return int((empty == x).long().cumprod(0).sum())
-
-    @cached_property
-    def _empty_and_x(self) -> Tensor:
-        return self.tokenize(["", "x"]).cpu()
 
 
 class ModelTextTower(TextTower):
@@ -87,7 +84,7 @@ class ModelTextTower(TextTower):
         self.device = self._embedding.weight.device
         # the text tower's own length: CoCa's outer model counts its caption decoder
         self.context_length = int(text.context_length)
-        self._tokenizer = Tokenizer(tokenizer, self.context_length)
+        self._tokenizer = tokenizer
         checked = [self.tokenize(["x"])]
         with torch.no_grad():
             self.output_dim: int = model.encode_text(checked[0]).shape[1]
@@ -97,7 +94,7 @@ class ModelTextTower(TextTower):
         self.causal = read_causal_tower(text, torch.cat(checked), model.encode_text)
 
     def tokenize(self, texts: Sequence[str]) -> Tensor:
-        ids = self._tokenizer(texts)
+        ids = tokenize(self._tokenizer, texts, self.context_length)
         known, largest = self._embedding.weight.shape[0], int(ids.max()) if ids.numel() else 0
         if largest >= known:
             raise OtptError(
@@ -116,57 +113,48 @@ class ModelTextTower(TextTower):
             return features
 
 
-class Tokenizer:
-    """Any tokenizer as token ids (N, L), padded, without silent truncation.
+def tokenize(tokenizer: Any, texts: Sequence[str], length: int) -> Tensor:
+    """Token ids (N, L) int64 of any tokenizer, padded; ``OtptError`` for a text of more than L tokens."""
+    if isinstance(texts, str):
+        raise TypeError("expected a sequence of texts, got one string")
+    ids = _token_ids(tokenizer, [*texts, ""], length)
+    ids, empty = ids[:-1], ids[-1]
+    full = (ids[:, -2:] != empty[-2:]).any(dim=1).nonzero()[:, 0].tolist()
+    if not full:
+        return ids
+    # no padding at the end: was it truncated?
+    longer = _token_ids(tokenizer, [*(texts[row] for row in full), ""], 2 * length)
+    longer, empty = longer[:-1], longer[-1]
+    whole = torch.cat([ids[full], empty[length:].expand(len(full), -1)], dim=1)
+    for row, differs in zip(full, (longer != whole).any(dim=1).tolist(), strict=True):
+        if differs:
+            shown = texts[row] if len(texts[row]) <= 60 else texts[row][:57] + "..."
+            raise OtptError(
+                f"The text {shown!r} has more tokens than the {length} that the text tower reads; shorten the class "
+                "name or the prompt."
+            )
+    return ids
+
+
+def _token_ids(tokenizer: Any, texts: list[str], length: int) -> Tensor:
+    """Token ids (N, length), truncated.
 
     Tokenizers of open_clip are called with ``context_length=``, those of transformers with ``max_length=``, and any
     other function with the texts alone; it returns ids (N, any length).
     """
-
-    def __init__(self, tokenizer: Any, context_length: int) -> None:
-        if not callable(tokenizer):
-            raise OtptError(f"The tokenizer is {tokenizer!r}; expected a function of texts that returns token ids.")
-        self._tokenizer = tokenizer
-        self.context_length = context_length
-        self._is_transformers = hasattr(tokenizer, "pad_token_id") and hasattr(tokenizer, "convert_ids_to_tokens")
-        self._takes_length = "context_length" in inspect.signature(tokenizer).parameters
-        self._padding = self._ids([""], context_length)[0, -2:]
-
-    def __call__(self, texts: Sequence[str]) -> Tensor:
-        """Token ids (N, L) int64; ``OtptError`` for a text of more than L tokens."""
-        if isinstance(texts, str):
-            raise TypeError("expected a sequence of texts, got one string")
-        ids = self._ids(texts, self.context_length)
-        full = (ids[:, -2:] != self._padding).any(dim=1).nonzero()[:, 0].tolist()
-        if not full:
-            return ids
-        # no padding at the end: was it truncated?
-        longer = self._ids([*(texts[row] for row in full), ""], 2 * self.context_length)
-        longer, empty = longer[:-1], longer[-1]
-        whole = torch.cat([ids[full], empty[self.context_length :].expand(len(full), -1)], dim=1)
-        for row, differs in zip(full, (longer != whole).any(dim=1).tolist(), strict=True):
-            if differs:
-                shown = texts[row] if len(texts[row]) <= 60 else texts[row][:57] + "..."
-                raise OtptError(
-                    f"The text {shown!r} has more tokens than the {self.context_length} that the text tower reads; "
-                    "shorten the class name or the prompt."
-                )
-        return ids
-
-    def _ids(self, texts: Sequence[str], length: int) -> Tensor:
-        if self._is_transformers:
-            found = self._tokenizer(
-                list(texts), padding="max_length", truncation=True, max_length=length, return_tensors="pt"
-            )
-            ids: Tensor = found["input_ids"]
-        elif self._takes_length:
-            ids = self._tokenizer(list(texts), context_length=length)
-        else:
-            rows = [torch.as_tensor(row) for row in self._tokenizer(list(texts))]
-            ids = torch.zeros(len(rows), length, dtype=torch.long)
-            for i, row in enumerate(rows):
-                ids[i, : min(len(row), length)] = row[:length]
-        return ids.long()
+    if not callable(tokenizer):
+        raise OtptError(f"The tokenizer is {tokenizer!r}; expected a function of texts that returns token ids.")
+    if hasattr(tokenizer, "pad_token_id") and hasattr(tokenizer, "convert_ids_to_tokens"):
+        found = tokenizer(texts, padding="max_length", truncation=True, max_length=length, return_tensors="pt")
+        ids: Tensor = found["input_ids"]
+    elif "context_length" in inspect.signature(tokenizer).parameters:
+        ids = tokenizer(texts, context_length=length)
+    else:
+        rows = [torch.as_tensor(row) for row in tokenizer(texts)]
+        ids = torch.zeros(len(rows), length, dtype=torch.long)
+        for i, row in enumerate(rows):
+            ids[i, : min(len(row), length)] = row[:length]
+    return ids.long()
 
 
 class _EmbeddingSwap:

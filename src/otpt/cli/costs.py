@@ -21,7 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
-from otpt.backbones.pocket import pocket_config
+from otpt.backbones.pocket import CONFIG
 from otpt.errors import OtptError, unknown
 from otpt.methods import Method
 from otpt.threads import available_threads, one_thread
@@ -88,7 +88,7 @@ class Counts(NamedTuple):
 @cache
 def count_model(spec: str) -> Counts:
     """Count the operations of both towers on tensors without data."""
-    config = pocket_config()["model_cfg"] if spec == "pocket" else open_clip.get_model_config(spec.split("/")[0])
+    config = CONFIG["model_cfg"] if spec == "pocket" else open_clip.get_model_config(spec.split("/")[0])
     if config is None:
         raise OtptError(f"The architecture {spec!r} is not known; expected pocket, or a name of open_clip: ViT-B-16.")
     torch.backends.mha.set_fastpath_enabled(False)  # the fused attention has no count

@@ -19,7 +19,7 @@ from otpt.errors import OtptError
 from otpt.features.cache import FeatureCache
 from otpt.features.pipeline import FeaturePipeline, ImageTask
 from otpt.learning.training import COOP, Epoch, Recipe, Step, descend, few_shots
-from otpt.prompts import Prompt, check_class_names, prompt_encoder, tokenize_prompts
+from otpt.prompts import Linearisation, Prompt, check_class_names, prompt_encoder, tokenize_prompts
 from otpt.prompts.learned import CoopContext
 from otpt.threads import one_thread
 from otpt.views import ViewRecipe
@@ -58,7 +58,7 @@ def train_coop(
     def step(indices: Tensor, epoch: int) -> Step:
         crops = torch.randint(recipe.crops, (len(indices),), generator=draw)
         images = features[indices.to(features.device), crops.to(features.device)]
-        line = encoder.linearise(context[None])
+        line = Linearisation(encoder, context[None])
         with torch.enable_grad():
             texts = line.text_features[0].detach().requires_grad_()
             logits = backbone.logit_scale * images @ texts.T + backbone.logit_bias

@@ -188,7 +188,7 @@ def register_trained(
             check,
             needs_image=lambda method: True,
             needs_features=False,
-            prompt=prompt,
+            names=lambda settings, method: [prompt],
             needs_text_tower=needs_text_tower,
             trained=True,
             evaluation=hook,

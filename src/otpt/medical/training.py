@@ -50,7 +50,7 @@ from otpt.medical.frozen_vit import ISIC_MEAN, ISIC_STD, FrozenViT, KeysAndValue
 from otpt.methods.prompt_tuning import prompt_state
 from otpt.metrics import misclassification_auroc
 from otpt.objectives import orthogonality
-from otpt.prompts import Prompt
+from otpt.prompts import Linearisation, Prompt
 from otpt.threads import in_threads, one_thread
 from otpt.views import normalised
 from otpt.views.draws import draw_view, view_uniforms
@@ -284,7 +284,7 @@ class BapleTrainer(Trainer):
     def step(self, pixels: Tensor, labels: Tensor, poisoned: Tensor) -> float:
         """One batch: pixels (B, 3, S, S) in [0, 1], labels (B,), which are poisoned (B,); returns its loss."""
         recipe, text = self._recipe, self._text
-        line = text.encoder.linearise(self.context.detach()[None])
+        line = Linearisation(text.encoder, self.context.detach()[None])
         with torch.enable_grad():
             features = line.text_features[0].detach().requires_grad_()
             noise = self.noise.clone().requires_grad_()

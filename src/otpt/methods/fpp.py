@@ -31,7 +31,7 @@ from otpt.features.cache import FeatureCache
 from otpt.methods.inits import text_state
 from otpt.methods.kinds import INITS, Kind, Methods
 from otpt.methods.path import PromptGroup
-from otpt.prompts import MEMORY_BUDGET, Prompt, PromptTokens, prompt_encoder, tokenize_prompts
+from otpt.prompts import MEMORY_BUDGET, Linearisation, Prompt, PromptTokens, prompt_encoder, tokenize_prompts
 from otpt.prompts.tokens import every_token, whole_context
 from otpt.settings import Fpp, Settings
 from otpt.threads import in_threads, one_thread
@@ -163,7 +163,7 @@ def pretrain(
             noisy = torch.stack(in_threads(noisy_texts.encode, list(contexts)))
         else:
             noisy = torch.stack([noisy_texts.encode(each) for each in contexts])
-        line = encoder.linearise(context[None])
+        line = Linearisation(encoder, context[None])
         with torch.enable_grad():
             features = line.text_features[0].detach().requires_grad_()
             loss = alignment(features, reference) - weight * flatness(features, noisy)

@@ -60,9 +60,7 @@ class Group(Protocol):
 
 def prompts_of(settings: Settings, method: Method) -> Sequence[Prompt | str]:
     """What a method starts from: prompts of words, or the name of something else."""
-    if kind_of(method).prompt is not None:
-        return [str(kind_of(method).prompt)]
-    names = INITS[method.init].names
+    names = kind_of(method).names or INITS[method.init].names
     return [method.init] if names is None else names(settings, method)
 
 

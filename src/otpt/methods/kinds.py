@@ -28,9 +28,8 @@ class Kind:
     Attributes:
         make: (backbone, settings, methods, cache) → their groups, computed once per class list.
         check: raises an :class:`OtptError` for what ``make`` would refuse, without computing anything.
-        names: what a method starts from: prompts of words, or a name in the results; the init's own by default.
+        names: what a method starts from: prompts of words, or a name in the results; by default as its init says.
         facts: what decides that besides a prompt of words, for ``config.json``.
-        prompt: name in the results, where that is not a prompt of words.
         needs_image: whether a method takes the image itself.
         needs_features: whether the methods take features of views.
         needs_text_tower: False for methods on an image tower alone.
@@ -50,7 +49,6 @@ class Kind:
     check: Callable[[Any, Settings, Methods], None] = lambda backbone, settings, methods: None
     names: Callable[[Settings, Method], Sequence[Prompt | str]] | None = None
     facts: Callable[[Settings, Method], Mapping[str, Any]] = lambda settings, method: {}
-    prompt: str | None = None
     needs_image: Callable[[Method], bool] = lambda method: False
     needs_features: bool = True
     needs_text_tower: bool = True
@@ -94,7 +92,7 @@ def recipe_for(settings: Settings, method: Method) -> ViewRecipe | None:
         return None
     augmix = next((each for each in (settings.augmix, method.augmix) if each is not None), recipe.augmix)
     views = recipe.n_views if method.views is None else method.views
-    if method.needs_all_views(*settings.place) and views == 1:
+    if views == 1 and method.needs_all_views(*settings.place):
         raise OtptError(
             f"Method {method.name!r} needs several views of an image, but the settings have one; give a larger number "
             "of views."

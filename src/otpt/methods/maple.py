@@ -84,7 +84,7 @@ class MapleState(PromptState):
 
     def text_line(self, text: Tensor) -> Linearisation:
         """The text features with their graph at prompts T (J, n, W)."""
-        return self.encoder.linearise(text.flatten(0, 1)[None])
+        return Linearisation(self.encoder, text.flatten(0, 1)[None])
 
     def encoder_input(self, context: Tensor) -> Tensor:
         """See :class:`PromptState`."""

@@ -139,7 +139,7 @@ class Method(Steps):
 
     def __post_init__(self) -> None:
         for each in fields(self):
-            _validated(self.name, each.name, getattr(self, each.name), strict=True)
+            _validated(self.name, each.name, getattr(self, each.name), _adapter(each.name), strict=True)
         axes: list[tuple[str, str, Mapping[str, Any]]] = [
             ("init", self.init, INITS),
             ("adaptation", self.adapt, ADAPTATIONS),
@@ -202,14 +202,11 @@ class Method(Steps):
         """Validate a setting of the method's functions."""
         if name not in self._settings:
             raise unknown(f"setting of method {self.name!r}:", name.replace("_", "-"), self.known_settings)
-        if isinstance(value, Mapping):
-            self._check_families(name, value, by_dataset=True)
-        try:
-            if isinstance(value, Mapping):
-                return {key: self._settings[name].validate(number) for key, number in value.items()}
-            return self._settings[name].validate(value)
-        except OtptError as error:
-            raise OtptError(f"Method {self.name!r}: {error}") from None
+        adapter, shown = self._settings[name].adapter, name.replace("_", "-")
+        if not isinstance(value, Mapping):
+            return _validated(self.name, shown, value, adapter)
+        self._check_families(name, value, by_dataset=True)
+        return {key: _validated(self.name, shown, number, adapter) for key, number in value.items()}
 
     @property
     def functions(self) -> tuple[Component, ...]:
@@ -325,13 +322,13 @@ class Method(Steps):
             name = self._regulariser(name)
         key = name.replace("-", "_")
         if name in self.objectives:
-            number = _validated(self.name, "weight_decay", value, shown=f"the weight of {name}")  # 0 or more as well
+            number = _validated(self.name, f"the weight of {name}", value, TypeAdapter(NonNegative))
             return replace(self, objectives={**self.objectives, name: number})
         if name in self.known_settings:
             return self._with_setting(key, value)
         if name not in self._settable and name != "temperature":
             raise unknown(f"setting of method {self.name!r}:", name, self._settable)
-        number = _validated(self.name, key, value)
+        number = _validated(self.name, name, value, _adapter(key))
         if key != "calibrate":
             return replace(self, **{key: number})
         if number not in CALIBRATIONS:
@@ -367,12 +364,12 @@ def _adapter(name: str) -> TypeAdapter[Any]:
     return TypeAdapter(kind, config=ConfigDict(allow_inf_nan=False))
 
 
-def _validated(method: str, name: str, value: Any, *, strict: bool = False, shown: str = "") -> Any:
-    """The value of a field in its type; without ``strict`` texts such as "2" and "on" are converted."""
+def _validated(method: str, name: str, value: Any, adapter: TypeAdapter[Any], *, strict: bool = False) -> Any:
+    """The value in the adapter's type; without ``strict`` texts such as "2" and "on" are converted."""
     try:
-        return _adapter(name).validate_python(value, strict=strict)
+        return adapter.validate_python(value, strict=strict)
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join([shown or name.replace("_", "-"), *(str(each) for each in first["loc"][:1])])
+        where = ".".join([name.replace("_", "-"), *(str(each) for each in first["loc"][:1])])
         expected = first["msg"].replace("Input should be ", "")
         raise OtptError(f"Method {method!r}: {where} is {first['input']!r:.80}; expected {expected}.") from None

@@ -13,6 +13,7 @@ from otpt.methods.caches import in_first_row
 from otpt.methods.prompt_tuning.state import PromptState
 from otpt.methods.prompt_tuning.tuner import adamw_first_step
 from otpt.objectives import entropy_of_mean, fraction_of, select_fraction, view_entropies
+from otpt.prompts import Linearisation
 from otpt.registry import Count, Fraction, NonNegative, Positive, Probability, adaptation
 
 _INITS = {"init": ("words", "coop", "fpp", "fpp-words")}
@@ -140,7 +141,7 @@ class _Pool:
 
 def gradient_of(prompts: PromptState, context: Tensor, views: Tensor, loss: Callable[[Tensor], Tensor]) -> Tensor:
     """∇ of a loss of logits (k, C) of views (k, D) with respect to a context (m, W)."""
-    line = prompts.encoder.linearise(prompts.encoder_input(context))
+    line = Linearisation(prompts.encoder, prompts.encoder_input(context))
     with torch.enable_grad():
         texts = line.text_features.detach().requires_grad_()
         value = loss(prompts.logits(views, texts[0]))

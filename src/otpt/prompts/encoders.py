@@ -1,7 +1,7 @@
 """From contexts to text features, and the vector–Jacobian product of that map.
 
 An encoder is made once per class list. ``encode`` maps contexts (B, n, W) to unit text features (B, C, D) without
-graph. ``linearise`` does the same where gradients are needed and answers ``vjp``: cotangents (B, C, D) on the text
+graph. :class:`Linearisation` does the same where gradients are needed and has ``vjp``: cotangents (B, C, D) on the text
 features → gradients (B, n, W) on the contexts.
 
 :class:`PrefixEncoder` serves causal CLIP text towers, :class:`PlainEncoder` all others. Classes are processed in chunks
@@ -74,39 +74,34 @@ class PromptEncoder(ABC):
         parts = [self._features(i, contexts) for i in range(len(self._chunks))]
         return torch.cat(parts, dim=1).index_select(1, self._order)
 
-    def linearise(self, contexts: Tensor) -> Linearisation:
-        """Text features at ``contexts`` (B, n, W), ready for vector–Jacobian products."""
-        keep = self._graph_bytes * contexts.shape[0] <= self._memory_budget
-        return Linearisation(self, contexts, keep_graph=keep)
-
 
 class Linearisation:
     """Text features at given contexts and the product of cotangents with their Jacobian.
 
+    Args:
+        contexts: (B, n, W).
+
     Attributes:
         text_features: (B, C, D), unit rows, detached.
+        graph_bytes: estimated size of the retained graph; 0 without one.
     """
 
-    def __init__(self, encoder: PromptEncoder, contexts: Tensor, *, keep_graph: bool) -> None:
+    def __init__(self, encoder: PromptEncoder, contexts: Tensor) -> None:
         self._encoder = encoder
         self._contexts = contexts.detach().clone().requires_grad_()
         self._parts: list[Tensor] | None = None
-        chunks = range(len(encoder._chunks))
-        if keep_graph:
+        self.graph_bytes = encoder._graph_bytes * len(contexts)
+        if self.graph_bytes <= encoder._memory_budget:
             with torch.enable_grad():
-                self._parts = [encoder._features(i, self._contexts) for i in chunks]
+                self._parts = [encoder._features(i, self._contexts) for i in range(len(encoder._chunks))]
             self.text_features = torch.cat(self._parts, dim=1).detach().index_select(1, encoder._order)
         else:
+            self.graph_bytes = 0
             self.text_features = encoder.encode(contexts)
-
-    @property
-    def graph_bytes(self) -> int:
-        """Estimated size in bytes of the retained graph; 0 without one."""
-        return 0 if self._parts is None else self._encoder._graph_bytes * len(self._contexts)
 
     def release(self) -> None:
         """Drop the graph: products stay the same but recompute it each time."""
-        self._parts = None
+        self._parts, self.graph_bytes = None, 0
 
     def vjp(self, cotangents: Tensor) -> Tensor:
         """Σ_cd G_cd ∂e_cd/∂θ for each context of the batch: (B, C, D) → (B, n, W)."""

@@ -101,11 +101,6 @@ class Prompt:
         """The context's words alone, in order."""
         return " ".join(part.strip() for part in self.words.split(PLACE) if part.strip())
 
-    @property
-    def before(self) -> str:
-        """The context's words before the class name; all of them unless the prompt says ``[CLS]``."""
-        return self.words.split(PLACE)[0].strip()
-
     def sentence(self, name: str) -> str:
         """The whole text of a class, full stop included.
 

@@ -69,10 +69,10 @@ def tokenize_prompts(tower: TextTower, names: Sequence[str], prompt: Prompt) -> 
     """Tokens of ``prompt`` with each class name, and the initial value of the context."""
     ids = tower.tokenize([prompt.sentence(name) for name in names]).cpu()
     first = tower.start_length
-    before = _tokens(tower, prompt.before)
-    context = _tokens(tower, prompt.context)
+    words_before = prompt.words.split(PLACE)[0].strip()
+    before, context = _tokens(tower, words_before), _tokens(tower, prompt.context)
     tunable = _tunable_count(tower, prompt, context)
-    if prompt.before and prompt.context != prompt.before and tunable != len(context):
+    if words_before not in ("", prompt.context) and tunable != len(context):
         raise OtptError(
             f"The prompt {prompt.words!r} has the class name in the middle: "
             f"all of its {len(context)} context tokens are tuned, not {tunable}."

@@ -228,9 +228,7 @@ async def predict_form(request: Request, asked: Annotated[PredictForm, FORM]) ->
 @_routes.post("/models/{model:path}", summary="As Hugging Face's clients ask", response_model=list[Scored])
 async def classify(request: Request, asked: HubRequest, model: str = "") -> Response:
     """Answer in the format of Hugging Face's zero-shot image classification."""
-    listed = candidates(asked.parameters.candidate_labels, asked.parameters.hypothesis_template)
-    assert listed is not None
-    labels, template = listed
+    labels, template = candidates(asked.parameters.candidate_labels, asked.parameters.hypothesis_template)
     image = asked.inputs if isinstance(asked.inputs, str) else asked.inputs.get("image", "")
     options: Any = {"labels": list(labels), "template": template, "model": model[:200] or None, "top": len(labels)}
     found = await _predict(request, PredictRequest(image=image, method=asked.parameters.method, **options))

@@ -24,7 +24,8 @@ from torch import Tensor, nn
 from otpt.backbones.open_clip_models import clip_tokenizer
 from otpt.backbones.sources import Parts, choose_gelu
 
-CONFIG_FILE = "open_clip_config.json"
+CONFIG: dict[str, Any] = json.loads(resources.files(__package__).joinpath("open_clip_config.json").read_bytes())
+"""The architecture, ``model_cfg``, and the preprocessing, ``preprocess_cfg``."""
 WEIGHTS_FILE = "pocket.safetensors"
 
 SIZE = 64  # pixels
@@ -34,21 +35,15 @@ UNSTRIDED = 5  # at 64 pixels the usual stride of this stage would leave 2 × 2 
 
 def load_pocket(quick_gelu: bool | None = None) -> Parts:
     """The embedded model as parts of a backbone."""
-    config, state = pocket_config(), load(resources.files(__package__).joinpath(WEIGHTS_FILE).read_bytes())
+    state = load(resources.files(__package__).joinpath(WEIGHTS_FILE).read_bytes())
     rows, ids = state.pop("token_embedding.rows").float(), state.pop("token_embedding.row_ids")  # (R, W), (R,)
-    table = rows.mean(0).repeat(config["model_cfg"]["text_cfg"]["vocab_size"], 1)
+    table = rows.mean(0).repeat(CONFIG["model_cfg"]["text_cfg"]["vocab_size"], 1)
     table[ids.long()] = rows
     with torch.random.fork_rng(devices=[]):
         quick = choose_gelu(quick_gelu, False, None, "pocket")
-        model = open_clip.CLIP(**config["model_cfg"], quick_gelu=quick).eval().requires_grad_(False)
+        model = open_clip.CLIP(**CONFIG["model_cfg"], quick_gelu=quick).eval().requires_grad_(False)
     model.load_state_dict(state | {"token_embedding.weight": table})
-    return Parts(model, clip_tokenizer(), config["preprocess_cfg"], "pocket")
-
-
-def pocket_config() -> dict[str, Any]:
-    """The architecture, ``model_cfg``, and the preprocessing."""
-    found: dict[str, Any] = json.loads(resources.files(__package__).joinpath(CONFIG_FILE).read_text(encoding="utf-8"))
-    return found
+    return Parts(model, clip_tokenizer(), CONFIG["preprocess_cfg"], "pocket")
 
 
 @timm.models.register_model  # type: ignore[untyped-decorator]

@@ -163,7 +163,7 @@ class PromptState:
     @cached_property
     def linearisation(self) -> Linearisation:
         """The text features at θ₀ with their graph, which serves every image."""
-        return self.encoder.linearise(self.encoder_input(self.init))
+        return Linearisation(self.encoder, self.encoder_input(self.init))
 
     @property
     def graph_bytes(self) -> int:
@@ -242,7 +242,7 @@ class PromptState:
 
     def linearise(self, contexts: Tensor | None, selected: Tensor) -> Point:
         """The state at contexts (b, n, W), or at θ₀, with the selected views (b, k, D)."""
-        line = self.linearisation if contexts is None else self.encoder.linearise(contexts)
+        line = self.linearisation if contexts is None else Linearisation(self.encoder, contexts)
         return Point(line.text_features, selected, lambda texts, images: line.vjp(texts))
 
     def pull_back(self, of_logits: Tensor, selected: Tensor, zero_shot: Tensor) -> Tensor:
