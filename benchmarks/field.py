@@ -161,12 +161,15 @@ def published_rows() -> pd.DataFrame:
 
 
 def needs(name: str) -> str:
-    """What a method needs besides features of the clean view and texts."""
+    """What a method needs besides features of the clean view and texts; the page explains the letters."""
     method = get_method(name)
-    found = ["views"] if method.needs_views("fine-grained") else []
-    found += ["gradient", "text tower"] if method.needs_context else []
-    found += ["state"] if method.scope == STREAM else []
-    return ", ".join([*found, *(["the whole set first"] if method.sees_all_first else [])])
+    letters = {
+        "V": method.needs_views("fine-grained"),
+        "T": method.needs_context,
+        "S": method.scope == STREAM,
+        "A": method.sees_all_first,
+    }
+    return " ".join(letter for letter, needed in letters.items() if needed)
 
 
 def page_tables(rows: pd.DataFrame) -> tuple[str, str]:

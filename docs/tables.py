@@ -33,13 +33,17 @@ def axes_table() -> str:
 
 
 def parts_table() -> str:
-    """One row per part."""
-    rows = [
-        (_code(row["name"]), row["axis"], row["summary"], _settings(row["settings"]), row["source"])
-        for row in list_parts()
-        if row["axis"] != "objective"
-    ]
-    return _markdown(("part", "axis", "what it does", "settings", "source"), rows)
+    """A section per axis with one row per part."""
+    sections = []
+    for axis, question in QUESTIONS.items():
+        rows = [
+            (_code(row["name"]), _with_source(row), _settings(row["settings"]))
+            for row in list_parts()
+            if row["axis"] == axis
+        ]
+        if axis != "objective":
+            sections.append(f"### {axis}\n\n{question}\n\n{_markdown(('part', 'what it does', 'settings'), rows)}")
+    return "\n".join(sections)
 
 
 def objectives_table() -> str:
@@ -48,9 +52,9 @@ def objectives_table() -> str:
     for row in list_parts():
         if row["axis"] == "objective":
             objective = OBJECTIVES[row["name"]]
-            of = "selected views" if objective.on == VIEWS else "text features"
-            rows.append((_code(row["name"]), of, _number(objective.weight), row["summary"], row["source"]))
-    return _markdown(("objective", "of", "weight", "what it is", "source"), rows)
+            of = "views" if objective.on == VIEWS else "texts"
+            rows.append((_code(row["name"]), of, _number(objective.weight), _with_source(row)))
+    return _markdown(("objective", "of", "weight", "what it is"), rows)
 
 
 def methods_table() -> str:
@@ -104,6 +108,10 @@ def _markdown(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def _code(text: str) -> str:
     return f"`{text}`"
+
+
+def _with_source(row: Mapping[str, Any]) -> str:
+    return f"{row['summary']} *{row['source']}*" if row["source"] else row["summary"]
 
 
 def _settings(settings: Mapping[str, Any]) -> str:
