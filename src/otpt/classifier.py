@@ -21,6 +21,7 @@ from torch import Tensor
 
 from otpt.backbones import Backbone, load_backbone, open_clip_tags
 from otpt.calibration import Calibrated, Calibration, fit_calibration, fit_label_calibration
+from otpt.data.own import read_label_sets
 from otpt.errors import OtptError, unknown
 from otpt.features.embedding import embed
 from otpt.features.inputs import ImageInput, image_inputs, is_one_image
@@ -40,7 +41,6 @@ from otpt.methods import (
 from otpt.prediction import Failure, Prediction, predictions
 from otpt.prompts import Prompt, Templates, TextFeatures
 from otpt.settings import DEFAULT_METHOD, MULTI_LABEL, Settings
-from otpt.tasks.multi_label import read_multi_labels
 from otpt.views import ViewRecipe
 
 if TYPE_CHECKING:
@@ -344,7 +344,7 @@ class Classifier:
             A :class:`~otpt.calibration.Calibration`.
         """
         several = self.method.adapt == MULTI_LABEL
-        given = read_multi_labels(labels, self.class_names) if several else _label_indices(labels, self.class_names)
+        given = read_label_sets(labels, self.class_names) if several else _label_indices(labels, self.class_names)
         if isinstance(images, Sized):  # fail early
             _check_one_label_each(len(images), len(given))
         found = []

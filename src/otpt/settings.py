@@ -197,7 +197,7 @@ class Settings(Frozen):
         methods = found.get("methods", cls.model_fields["methods"].default)
         methods = [methods] if isinstance(methods, (str, Path, Method)) else list(methods)
         found["methods"] = get_methods([Method(**each) if isinstance(each, Mapping) else each for each in methods])
-        if found["methods"] == get_methods([DEFAULT_METHOD]):
+        if found["methods"] == get_methods(cls.model_fields["methods"].default):
             if found.get("multi_label") or (found.get("examples") is None and len(found.get("classes", ())) == 1):
                 found["methods"] = get_methods([MULTI_LABEL])
             elif found.get("examples") is not None:

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 from oracles.command import run
 from PIL import Image
 
 import otpt
+from otpt.data import label_table
+from otpt.metrics.multi_label import mean_average_precision
+from otpt.runs import Run, results_frame
 
 NAMES = ["pizza", "banana", "lemon"]
 
@@ -56,34 +64,99 @@ def test_predict(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: 
     assert set(json.loads(out)["groups"]) == {"fruit"}, err
 
 
+@pytest.fixture(scope="module")
+def labels_run(folder: Path) -> Path:
+    """The run folder of the table; read only."""
+    out = folder / "run"
+    data = label_table(folder / "labels.csv")
+    otpt.evaluation.evaluate(data, "pocket", out=out, multi_label=True, shard_size=4, threads=1)
+    return out
+
+
+def test_a_run_of_several_labels(folder: Path, labels_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run_folder = Run(labels_run)
+    rows = run_folder.to_pandas()
+    assert len(rows) == len(pd.read_parquet(labels_run / "rows")) == 20
+    clf = otpt.load("pocket", multi_label=True).set_classes(sorted(NAMES))
+    written = pd.read_csv(folder / "labels.csv").set_index("path").labels.str.split("; ")[rows.id]
+    np.testing.assert_allclose(
+        np.stack(rows.probabilities)[0], clf.predict(folder / rows.id[0]).probabilities, atol=1e-6
+    )
+    assert [sorted(each) for each in written] == [[sorted(NAMES)[i] for i in each] for each in rows.labels]
+    present = [[c in each for c in range(3)] for each in rows.labels]
+    expected = mean_average_precision(np.stack(rows.probabilities), present)
+    assert results_frame(run_folder)["map"][0] == pytest.approx(expected, abs=1e-12)
+
+    code, out, err = run(capsys, "metrics", labels_run, "--json")
+    assert code == 0, err
+    first, *others = json.loads(out)["metrics"]
+    assert (first["metric"], first["label"], first["images"]) == ("map", "", 20)
+    assert first["value"] == pytest.approx(100 * expected)
+    assert first["low"] <= first["value"] <= first["high"]
+    precisions = [row["value"] for row in others if row["metric"] == "map"]
+    assert first["value"] == pytest.approx(sum(precisions) / 3)  # over the labels
+    for suffix in ("txt", "md", "csv", "tex", "json"):
+        code, _, err = run(capsys, "table", labels_run, "--out", folder / f"table.{suffix}")
+        assert code == 0, err
+        assert f"{first['value']:.2f}" in (folder / f"table.{suffix}").read_text()
+    code, _, err = run(capsys, "report", labels_run, "--out", folder / "page.html")
+    assert code == 0, err
+    assert (folder / "page.html").read_text().count("<table") == 2
+    for words in (("compare", labels_run), ("plot", "reliability", labels_run), ("metrics", labels_run, "nowhere")):
+        code, _, err = run(capsys, *words)
+        assert code == 2
+        assert err.count("\n") == 1
+
+
+@pytest.mark.slow
+def test_a_killed_run_of_several_labels_continues(
+    folder: Path, labels_run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, model = folder / "killed", ("--backbone", "pocket", "--threads", "1", "--shard-size", "4")
+    command = ("evaluate", str(folder / "labels.csv"), "--multi-label", *model, "--out", str(out))
+    process = subprocess.Popen([sys.executable, "-m", "otpt", *command], stdout=subprocess.DEVNULL)
+    while not list(out.rglob("0*.parquet")) and process.poll() is None:
+        time.sleep(0.02)
+    process.kill()
+    assert process.wait() == -signal.SIGKILL
+    assert Run(out).missing()
+    code, printed, err = run(capsys, *command)
+    assert code == 0, err
+    assert max(map(len, printed.splitlines()[:-1])) <= 80
+    assert all(name in printed for name in NAMES)
+    pd.testing.assert_frame_equal(Run(out).to_pandas(), Run(labels_run).to_pandas())
+    same = [results_frame(Run(each)).drop(columns="run") for each in (out, labels_run)]
+    pd.testing.assert_frame_equal(*same)
+
+
 @pytest.mark.slow
 def test_calibrate_and_evaluate_a_table(
-    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    folder: Path, labels_run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table = (folder / "labels.csv", "--multi-label", "--backbone", "pocket", "--json", "--threads", 1)
-    code, out, err = run(capsys, "calibrate", *table, "--out", folder / "cal.json")
+    monkeypatch.chdir(folder)
+    table = ("labels.csv", "--multi-label", "--backbone", "pocket", "--json", "--threads", 1)
+    code, out, err = run(capsys, "calibrate", labels_run, "--json", "--out", "cal.json")
     assert code == 0, err
     assert json.loads(out)["labels"] == 20
-    code, out, err = run(capsys, "evaluate", *table, "--calibration", folder / "cal.json")
+    code, out, err = run(capsys, "calibrate", *table, "--out", "same.json")
     assert code == 0, err
-    first, *rows = json.loads(out)["metrics"]
-    assert (first["metric"], first["label"], first["images"]) == ("map", "", 20)
-    assert first["low"] <= first["value"] <= first["high"]
-    precisions = [row["value"] for row in rows if row["metric"] == "map"]
-    assert first["value"] == pytest.approx(sum(precisions) / 3)  # over the labels
-    frame = pd.DataFrame([first, *rows])
-    monkeypatch.setattr("otpt.tasks.multi_label.evaluate_labels", lambda *_, **__: frame.copy())  # the same, faster
+    assert (folder / "same.json").read_text() == (folder / "cal.json").read_text()
     files = {suffix: folder / f"metrics.{suffix}" for suffix in ("csv", "json", "html")}
-    for path in files.values():
-        code, _, err = run(capsys, "evaluate", *table, "--out", path)
+    for path in files.values():  # one run in the default folder, of which the later ones only read
+        code, _, err = run(capsys, "evaluate", *table, "--calibration", "cal.json", "--out", path)
         assert code == 0, err
     written = pd.read_csv(files["csv"], keep_default_na=False)
     assert list(written.label.unique()) == ["", *sorted(NAMES)]
+    assert set(written.method) == {"multi-label+calibrated"}
     assert json.loads(files["json"].read_text())["metrics"][0]["metric"] == "map"
     assert files["html"].read_text().count("<table") == 2
-    code, out, _ = run(capsys, "evaluate", *(word for word in table if word != "--json"))
-    assert max(map(len, out.splitlines())) <= 80
-    assert all(name in out for name in NAMES)
+    clf = otpt.load("pocket", multi_label=True, calibration="cal.json").set_classes(sorted(NAMES))
+    (calibrated,) = (
+        each for each in (folder / "runs").iterdir() if "calibration" in (each / "config.json").read_text()
+    )
+    rows = Run(calibrated).to_pandas()
+    found = clf.predict(folder / rows.id[0]).probabilities
+    np.testing.assert_allclose(rows.probabilities[0], found, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -92,8 +165,11 @@ def test_calibrate_and_evaluate_a_table(
         (("export", "--classes", "cat", "dog", "--methods", "o-tpt", "--out", "m.onnx"), "o-tpt"),
         (("export", "--out", "m.onnx"), "--classes"),
         (("calibrate", "labels.csv", "--multi-label", "--classes", "pizza", "banana", "--out", "c.json"), "lemon"),
-        (("evaluate", "a.csv", "b.csv", "--multi-label"), "--multi-label"),
-        (("evaluate", "labels.csv", "--multi-label", "--out", "runs/a"), "runs/a"),
+        (("evaluate", "a.csv", "--multi-label"), "a.csv"),
+        (("evaluate", "labels.csv", "--multi-label", "--out", "a.txt"), "a.txt"),
+        (("evaluate", "labels.csv", "--multi-label", "--methods", "zero-shot"), "zero-shot"),
+        (("evaluate", "groups.csv", "--multi-label"), "'labels'"),
+        (("calibrate", "labels.csv", "--multi-label", "--maps", "beta", "--out", "c.json"), "--maps"),
         (("predict", "0.png", "--classes", "pizza", "banana", "--groups", "groups.csv"), "lemon"),
         (("predict", "0.png", "--examples", "nowhere"), "nowhere"),
     ],

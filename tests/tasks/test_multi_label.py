@@ -16,11 +16,12 @@ from scipy.special import expit
 import otpt
 from otpt.calibration import Calibrated, fit_label_calibration
 from otpt.calibration.maps import OF_LABELS, choose_label_map, fit_map
+from otpt.data.own import read_label_sets
 from otpt.errors import OtptError
 from otpt.metrics.multi_label import mean_average_precision, multi_label_ece, multi_label_f1, multi_label_nll
 from otpt.prompts import tokenize_prompts
 from otpt.rejection import Rejector
-from otpt.tasks.multi_label import CROPS, grid_boxes, grid_views, log_odds, read_multi_labels
+from otpt.tasks.multi_label import CROPS, grid_boxes, grid_views, log_odds
 
 
 @pytest.mark.parametrize(("width", "height"), [(256, 256), (640, 480), (3, 500), (1, 1)])
@@ -92,9 +93,9 @@ def test_bad_input() -> None:
     with pytest.raises(OtptError, match=r"1\.5"):
         multi_label_ece([[1.5]], [[1]])
     with pytest.raises(OtptError, match="horse"):
-        read_multi_labels([["cat"], ["horse"]], ["cat", "dog"])
+        read_label_sets([["cat"], ["horse"]], ["cat", "dog"])
     with pytest.raises(OtptError, match="'cat'"):
-        read_multi_labels(["cat"], ["cat", "dog"])
+        read_label_sets(["cat"], ["cat", "dog"])
     with pytest.raises(OtptError, match="absent"):
         fit_label_calibration(np.zeros((30, 2)), np.zeros((30, 2)), {"classes": ["cat", "dog"]})
     with pytest.raises(OtptError, match="3 labelled"):

@@ -10,8 +10,9 @@ import pytest
 from PIL import Image
 
 import otpt
+from otpt.data import ClassList, label_table
 from otpt.errors import OtptError
-from otpt.tasks.multi_label import evaluate_labels, read_label_table
+from otpt.tasks.multi_label import evaluate_labels
 
 NAMES = ["red apple", "pizza", "banana"]
 
@@ -115,8 +116,11 @@ def test_a_table_of_several_labels(tmp_path: Path, backbone: Any) -> None:
         EXAMPLES[name][0].save(tmp_path / f"{name}.png")
     table = tmp_path / "labels.csv"
     table.write_text("path,labels\nred apple.png,red apple\npizza.png,pizza; \nbanana.png,\n")
-    paths, labels = read_label_table(table)
-    assert labels == [["red apple"], ["pizza"], []]
+    data = label_table(table)
+    assert data.class_names == ("pizza", "red apple")
+    assert [data.labels_of(i) for i in range(3)] == [(1,), (0,), ()]
+    assert data.fingerprint != label_table(table, ClassList(NAMES, NAMES)).fingerprint
+    paths, labels = [data.source(i) for i in range(3)], [["red apple"], ["pizza"], []]
     clf = otpt.Classifier(backbone, multi_label=True).set_classes(NAMES)
     found = evaluate_labels(clf, paths, labels)
     assert found.value[0] == pytest.approx(100)  # labels that no image has are left out
@@ -129,4 +133,4 @@ def test_a_table_of_several_labels(tmp_path: Path, backbone: Any) -> None:
         evaluate_labels(clf, paths, labels[:2])
     table.write_text("path,name\na.png,cat\n")
     with pytest.raises(OtptError, match="'name'"):
-        read_label_table(table)
+        label_table(table)

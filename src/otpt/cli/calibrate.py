@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from otpt.cli import options as o
 from otpt.cli.evaluate import EvaluationOptions, say_incomplete
 from otpt.cli.terminal import print_json, print_table
 from otpt.errors import OtptError
-from otpt.settings import DEFAULT_METHOD
+from otpt.settings import DEFAULT_METHOD, MULTI_LABEL
 
 if TYPE_CHECKING:
     from otpt.calibration import Calibration
@@ -49,10 +49,9 @@ def calibrate(
     from otpt.runs import Run
 
     o.check_output(out)
-    if multi_label:
-        from otpt.cli.labels import calibrate_table
-
-        return calibrate_table(dataset, out, options)
+    run = Run(dataset) if (Path(dataset) / "config.json").is_file() else None
+    if (multi_label or (run and run.multi_label)) and (figure or maps):
+        raise OtptError("--figure and --maps need one label per image; leave them out.")
     if figure is not None:
         from otpt.report.figures import check_format
 
@@ -60,12 +59,11 @@ def calibrate(
     if len(options.seeds or ()) > 1:
         raise OtptError(f"--seeds was given {len(options.seeds or ())} seeds; a calibration is fitted on one.")
     code = 0
-    if (Path(dataset) / "config.json").is_file():
-        run = Run(dataset)
-    else:
-        chosen = options.method.methods([methods or DEFAULT_METHOD])
-        options = replace(options, run=replace(options.run, save_probabilities=True))
-        result = options.evaluate([dataset], chosen, out=folder)
+    if run is None:
+        chosen = options.method.methods([methods or (MULTI_LABEL if multi_label else DEFAULT_METHOD)])
+        options = replace(options, run=replace(options.run, save_probabilities=not multi_label))
+        several: dict[str, Any] = {"multi_label": True} if multi_label else {}
+        result = options.evaluate([dataset], chosen, out=folder, **several)
         run, methods, code = result.run, chosen[0].name, say_incomplete(result)
         name = run.datasets[0].name
     calibration = calibrate_run(
@@ -91,12 +89,15 @@ def calibrate(
 
 
 def _print(calibration: Calibration, out: Path, maps: o.Several) -> None:
-    from otpt.calibration.maps import DEFAULT, MAPS
+    from otpt.calibration.maps import DEFAULT, MAPS, OF_LABELS
+    from otpt.metrics.multi_label import METRICS
 
+    several = calibration.map.kind in OF_LABELS
     classes = len(calibration.class_names)
     rows = []
-    for metric, title in _METRICS.items():
-        scale, digits = (1, 4) if metric == "nll" else (100, 2)
+    titles = {name: title for name, (title, _) in METRICS.items()} if several else _METRICS
+    for metric, title in titles.items():
+        scale, digits = (1, 4) if metric in ("nll", "label_nll") else (1 if several else 100, 2)
         found = [calibration.reliability[when][metric] for when in ("before", "after")]
         cells = [[f"{scale * number:.{digits}f}" for number in each] for each in found]
         rows.append([title, *(cell for value, low, high in cells for cell in (value, f"{low} … {high}"))])
@@ -104,7 +105,7 @@ def _print(calibration: Calibration, out: Path, maps: o.Several) -> None:
     print_table([f"{method}, {calibration.labels} labels", "before", "95 %", "after", "95 %"], rows)
     tried = ", ".join(f"{name} {nll:.4f}" for name, nll in calibration.cross_validation.items())
     print(f"\nChosen by cross-validated NLL: {calibration.map.words} (of {tried}).")
-    for name in maps or DEFAULT:
+    for name in () if several else maps or DEFAULT:
         if name not in calibration.cross_validation:
             print(f"Not tried: {name}, which needs {MAPS[name].needs(classes)} labels for {classes} classes.")
     print(f"The calibration is in {str(out)!r}; use it with --calibration, on other images than these.")

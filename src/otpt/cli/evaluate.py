@@ -17,6 +17,7 @@ from otpt.cli import options as o
 from otpt.cli.terminal import command_line, note, print_json, say
 from otpt.errors import OtptError
 from otpt.plugins import import_plugins
+from otpt.settings import MULTI_LABEL
 
 if TYPE_CHECKING:
     from otpt.data import Dataset
@@ -124,7 +125,7 @@ class EvaluationOptions:
         _check_folder(folder)
         engine = self.ray.pick(self.run.workers, self.model.device)
         o.use_threads(self.run.threads)
-        loaded = [self.data.load(spec) for spec in datasets]
+        loaded = [self.data.load(spec, multi_label=settings.multi_label) for spec in datasets]
         note_cautions(settings.run_methods, [dataset.name for dataset in loaded])
         note_missing_classes(loaded, settings.limit)
         loaders = (hook.loader(methods, self.model) for hook in hooks)
@@ -153,7 +154,9 @@ def evaluate(
     out: RunFolder = None,
     multi_label: Annotated[
         bool,
-        o.option("DATASET is a table with the columns path and labels (by semicolons), --out a .csv, .json or .html"),
+        o.option(
+            "DATASET is a table with the columns path and labels (by semicolons); --out may be .csv, .json or .html"
+        ),
     ] = False,
     options: EvaluationOptions = EvaluationOptions(),
     calibration: o.CalibrationOptions = o.CalibrationOptions(),
@@ -167,11 +170,18 @@ def evaluate(
     otpt evaluate my-images/ --classes @names.txt --limit 500 --json
     """
     if multi_label:
-        from otpt.cli.labels import evaluate_table
+        from otpt.cli.labels import FILES, show_labels
 
-        if len(datasets) != 1:
-            raise OtptError(f"{len(datasets)} data sets were given with --multi-label; expected one table.")
-        return evaluate_table(datasets[0], options, calibration, out)
+        file = out if out is not None and out.suffix.lower() in FILES else None
+        if file is not None:
+            o.check_output(file)
+        chosen = options.method.methods([MULTI_LABEL] if methods == DEFAULT_METHODS else methods)
+        folder = None if file else out
+        result = options.evaluate(datasets, chosen, out=folder, calibration=calibration, multi_label=True)
+        show_labels([result.run], out=file, as_json=options.run.json, title=", ".join(datasets))
+        if not options.run.json:
+            print(f"\nRows and metrics are in {str(result.run.folder)!r}.")
+        return say_incomplete(result)
     chosen = options.method.methods(methods)
     result = options.evaluate(datasets, chosen, out=out, calibration=calibration, plugins=plugins)
     return print_result(result, as_json=options.run.json)

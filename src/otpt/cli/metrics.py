@@ -42,6 +42,7 @@ def metrics(
     import pandas as pd
 
     from otpt import report
+    from otpt.cli.labels import label_runs, show_labels
     from otpt.runs import write_metrics
 
     count, level = o.optional(confusions, 10), o.optional(intervals, 0.95)
@@ -53,6 +54,8 @@ def metrics(
         raise OtptError(f"--confusions was given {count}; expected 1 or more.")
     if not runs:
         raise OtptError("No run was given; expected run folders of 'otpt evaluate'.")
+    if labels := label_runs(runs):
+        return show_labels(labels, out=out, as_json=json, n_bins=which.bins)
     opened = [which.open([run], methods=which.methods) for run in runs]
     shown: list[dict[str, Any]] = []
     frames: list[pd.DataFrame] = []
@@ -81,7 +84,7 @@ def metrics(
         print(f"The numbers of {plural(len(opened), 'run')} are in {str(out)!r}.")
     elif json:
         print_json(shown[0] if len(shown) == 1 else {"runs": shown})
-    return max(say_in_progress(results) for results in opened)
+    return max(say_in_progress(results.runs) for results in opened)
 
 
 def _print(results: Results, found: dict[str, pd.DataFrame], metrics: o.Several, level: float | None) -> None:

@@ -292,10 +292,12 @@ class DataOptions:
         False
     )
 
-    def load(self, spec: str) -> Dataset:
-        """Load a data set."""
-        from otpt.data import load_dataset
+    def load(self, spec: str, *, multi_label: bool = False) -> Dataset:
+        """Load a data set, or a table of images with several labels."""
+        from otpt.data import label_table, load_dataset
 
+        if multi_label:
+            return label_table(Path(spec).expanduser(), read_classes(self.classes))
         return load_dataset(
             spec,
             root=self.data,

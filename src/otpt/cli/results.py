@@ -14,6 +14,7 @@ from otpt.files import write_atomically
 
 if TYPE_CHECKING:
     from otpt.report import Results
+    from otpt.runs import Run
 
 _SUFFIXES = {".md": "markdown", ".csv": "csv", ".tex": "latex", ".json": "json", ".txt": "terminal"}
 
@@ -99,6 +100,7 @@ def table(
     otpt table runs/main --paper
     otpt table runs/* --metrics accuracy debiased_ece --out table.tex
     """
+    from otpt.cli.labels import label_runs, label_table_text
     from otpt.report import LAYOUTS, PAPERS, build_tables, compare_with_paper, render
     from otpt.report.papers import BACKBONES, OTPT, guess_backbone
 
@@ -109,6 +111,13 @@ def table(
     for kind, given, known in (("paper", name or OTPT, PAPERS), ("layout", layout, LAYOUTS)):
         if given not in known:
             raise unknown(kind, given, known)
+    if labels := label_runs(runs):
+        text = label_table_text(labels, form, n_bins=which.bins)
+        if out is None:
+            print(text, end="")
+        else:
+            write_atomically(out, text.encode())
+        return say_in_progress(labels)
     by_table = LAYOUTS[layout].by_table
     results = which.open(runs, one_backbone=not by_table)
     if name not in (None, OTPT):
@@ -135,14 +144,16 @@ def table(
         print(render(tables, form, width=terminal_width()), end="")
     else:
         write_atomically(out, render(tables, form).encode())
-    return say_in_progress(results)
+    return say_in_progress(results.runs)
 
 
-def say_in_progress(results: Results) -> int:
+def say_in_progress(runs: Sequence[Run]) -> int:
     """Say which runs are incomplete; returns the exit code."""
-    for run, done, total in results.progress:
+    found = [(run, *run.progress()) for run in runs]
+    missing = [(run, done, total) for run, done, total in found if done < total]
+    for run, done, total in missing:
         say(f"the run {str(run.folder)!r} is incomplete: {done} of {total} images are done")
-    return 3 if results.partial else 0
+    return 3 if missing else 0
 
 
 def report(
@@ -158,15 +169,18 @@ def report(
 
     otpt report runs/main --out report.html --data ~/data
     """
+    from otpt.cli.labels import label_runs, show_labels
     from otpt.report import open_models
     from otpt.report.page import make_page, write_page
 
     if out.suffix.lower() not in (".html", ".htm"):
         raise OtptError(f"The page cannot be written to {str(out)!r}; expected a name that ends in .html.")
+    if labels := label_runs(runs):
+        return show_labels(labels, out=out, n_bins=which.bins, title=title)
     models = open_models(runs, n_bins=which.bins, side=which.side, seeds=which.seeds, methods=which.methods)
     page = make_page(models, title=title, root=data, images=images, command=command_line())
     write_page(out, page)
     print(f"The page is in {str(out)!r} ({len(page.encode('utf-8', 'replace')) / 1e6:.1f} MB).")
     for results in models.values():
-        say_in_progress(results)
+        say_in_progress(results.runs)
     return 0

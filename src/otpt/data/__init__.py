@@ -23,7 +23,16 @@ from otpt.data.classes import ClassList, ClassSource, class_list_of, read_class_
 from otpt.data.dataset import IMAGE_SUFFIXES, Dataset, Sample, classes_without_images, stratified
 from otpt.data.emoji import emoji_dataset, emoji_entries
 from otpt.data.features import FeatureDataset, feature_dataset, has_features, read_features
-from otpt.data.own import TABLE_SUFFIXES, as_dataset, hub_dataset, image_folder, is_shards, shard_dataset, table_dataset
+from otpt.data.own import (
+    TABLE_SUFFIXES,
+    as_dataset,
+    hub_dataset,
+    image_folder,
+    is_shards,
+    label_table,
+    shard_dataset,
+    table_dataset,
+)
 from otpt.data.registered import (
     CheckReport,
     DatasetEntry,
@@ -62,6 +71,7 @@ __all__ = [
     "feature_dataset",
     "find_entry",
     "find_records",
+    "label_table",
     "list_datasets",
     "load_dataset",
     "open_source",

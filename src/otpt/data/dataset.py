@@ -71,6 +71,8 @@ class Dataset:
 
     Attributes:
         views: number of features per image, if these take the place of the images (:mod:`otpt.data.features`).
+        label_sets: all labels of each image as given, for several labels per image; ``labels`` are then the first ones,
+            or 0 without any.
         text_features: (C, D) that take the place of the texts, or None.
     """
 
@@ -109,6 +111,7 @@ class Dataset:
         self.origin = origin
         self.variant = ""
         self.views: int | None = None
+        self.label_sets: Sequence[tuple[int, ...]] | None = None
         self.plugins: Mapping[str, Any] = {}
         self._images = images
         self._positions: Sequence[int] = range(len(self.ids))  # what ``images`` is called with
@@ -164,6 +167,10 @@ class Dataset:
             shown = f"{type(error).__name__}: {reason}" if reason else type(error).__name__
             raise OtptError(f"Cannot get the image {self.ids[index]!r} of {self.name!r} ({shown}).") from error
 
+    def labels_of(self, index: int) -> tuple[int, ...]:
+        """All labels of image ``index``."""
+        return (self.labels[index],) if self.label_sets is None else self.label_sets[self._positions[index]]
+
     def in_order(self, order: Sequence[int]) -> Dataset:
         """These images, all or some: image ``i`` is image ``order[i]`` of this set."""
         found = copy.copy(self)
@@ -195,7 +202,8 @@ class Dataset:
     def fingerprint(self) -> str:
         """32 hexadecimal digits of name, class names, ids and labels: equal for the same task."""
         digest = hashlib.sha256()
-        for part in (self.name, *self.class_names, "", *self.ids, "", *map(str, self.labels)):
+        labels = (" ".join(map(str, self.labels_of(index))) for index in range(len(self)))
+        for part in (self.name, *self.class_names, "", *self.ids, "", *labels):
             text = part.encode("utf-8", "surrogateescape")
             digest.update(len(text).to_bytes(8, "little") + text)
         return digest.hexdigest()[:32]

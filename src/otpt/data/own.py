@@ -6,11 +6,13 @@ import importlib
 import os
 import re
 import tarfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from otpt.data.classes import ClassList, find_class_list
@@ -148,6 +150,49 @@ def table_dataset(
     ids = columns.get("id") or [_relative(each, folder) for each in paths]
     images = FilesBelow(folder, tuple(paths))
     return own_dataset(name or file.stem, listed, ids, labels, images, origin=origin_of(file))
+
+
+def label_table(file: Path, classes: ClassList | None = None) -> Dataset:
+    """A CSV or Parquet table with the columns path (or file) and labels, separated by semicolons.
+
+    A cell without labels is allowed. Without a class list, the labels are the class names, in alphabetical order.
+    """
+    table = read_table(file)
+    path = next((each for each in PATHS if each in table), None)
+    if path is None or "labels" not in table:
+        raise OtptError(
+            f"The table {str(file)!r} has the columns {', '.join(map(repr, table.columns)) or 'none'}; expected 'path' "
+            "(or 'file') and 'labels', separated by semicolons."
+        )
+    rows = [[label.strip() for label in cell.split(";") if label.strip()] for cell in table["labels"]]
+    names = tuple(sorted({label for row in rows for label in row}))
+    listed = classes or ClassList(names, names)
+    if not listed.names:
+        raise OtptError(f"The table {str(file)!r} has no label; name the classes with --classes.")
+    sets = [tuple(np.flatnonzero(each).tolist()) for each in read_label_sets(rows, listed.names)]
+    files = tuple(each.replace("\\", "/") for each in table[path])
+    first = [each[0] if each else 0 for each in sets]
+    images = FilesBelow(file.parent, files)
+    found = own_dataset(file.stem, listed, files, first, images, origin=origin_of(file))
+    found.label_sets = sets
+    return found
+
+
+def read_label_sets(rows: Sequence[Sequence[str] | bool], classes: Sequence[str]) -> npt.NDArray[np.bool_]:
+    """(N, C): which classes the labels of each image name; for a single class also True and False."""
+    places = {name: i for i, name in enumerate(classes)}
+    found = np.zeros((len(rows), len(classes)), bool)
+    for number, row in enumerate(rows):
+        if len(classes) == 1 and isinstance(row, (bool, np.bool_)):
+            found[number] = row
+            continue
+        if isinstance(row, str) or not isinstance(row, Iterable):
+            raise OtptError(f"The labels of image {number + 1} are {row!r}; expected a list of class names.")
+        for label in row:
+            if label not in places:
+                raise OtptError(f"The label {label!r} of image {number + 1} is not one of the {len(classes)} classes.")
+            found[number, places[label]] = True
+    return found
 
 
 def read_table(file: Path) -> pd.DataFrame:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from otpt.calibration import Calibration, fit_calibration
+from otpt.calibration import Calibration, fit_calibration, fit_label_calibration
 from otpt.calibration.conformal import FREE_RANKS, PENALTY
 from otpt.errors import OtptError, unknown
 from otpt.methods import column_facts, numbers_on
 from otpt.runs import ColumnConfig, DatasetConfig, Run
+from otpt.runs.shards import LabelRows
 
 
 def calibrate_run(
@@ -41,13 +42,18 @@ def calibrate_run(
         seeds = ", ".join(map(str, column.images))
         raise OtptError(f"The run has no seed {seed} of {chosen!r}; available: {seeds}.")
     used = next(iter(column.images)) if seed is None else seed
-    rows = run.rows(name, used, (words, chosen))
+    rows = (run.label_rows if run.multi_label else run.rows)(name, used, (words, chosen))
     count = 0 if rows is None else len(rows) + rows.unreadable
     if rows is None or count < column.images[used]:
         raise OtptError(
             f"The run {str(run.folder)!r} is not complete: {count} of {column.images[used]} images are done; repeat "
             "its command to continue."
         )
+    facts = _facts(run, run.dataset(name), column)
+    origin = {"dataset": name, "fingerprint": run.dataset(name).fingerprint, "seed": used}
+    n_bins = run.config.scoring.n_bins
+    if isinstance(rows, LabelRows):
+        return fit_label_calibration(rows.probabilities, rows.present, facts, origin=origin, n_bins=n_bins)
     if rows.all_probabilities is None:
         raise OtptError(
             f"The run {str(run.folder)!r} has not stored all probabilities, which a calibration needs; evaluate again "
@@ -56,12 +62,12 @@ def calibrate_run(
     return fit_calibration(
         rows.all_probabilities,
         rows.labels,
-        _facts(run, run.dataset(name), column),
-        origin={"dataset": name, "fingerprint": run.dataset(name).fingerprint, "seed": used},
+        facts,
+        origin=origin,
         maps=maps,
         penalty=penalty,
         free_ranks=free_ranks,
-        n_bins=run.config.scoring.n_bins,
+        n_bins=n_bins,
     )
 
 

@@ -46,6 +46,8 @@ def run_config(
 ) -> RunConfig:
     """What an evaluation requests of a run; ``command`` is recorded for people and decides nothing."""
     numbers = settings.model_dump(include={"official_precision", "features", "memory_budget", "save_probabilities"})
+    if settings.multi_label:
+        numbers["multi_label"] = True
     if settings.reject is not None:
         threshold = get_threshold(settings.reject, settings.reject_threshold)
         numbers["reject"] = {"score": settings.reject, "above": threshold}
@@ -196,7 +198,7 @@ class Evaluator:
         start, rows = item.start, self._rows(item, dataset)
         for position, (image, answer) in enumerate(answers, start=item.start + 1):
             index, name = image.task.key.index, image.task.key.name
-            label = dataset.labels[index]
+            label = dataset.labels_of(index) if settings.multi_label else dataset.labels[index]
             for own, column in zip(rows, item.columns, strict=True):
                 if isinstance(answer, Exception):
                     own.add_unreadable(index, name, label, str(answer))
@@ -210,7 +212,8 @@ class Evaluator:
                 start, rows = position, self._rows(item, dataset)
 
     def _rows(self, item: WorkItem, dataset: Dataset) -> list[ShardRows]:
-        classes, save = len(dataset.class_names), self._settings.save_probabilities
+        classes = len(dataset.class_names)
+        save = self._settings.save_probabilities or self._settings.multi_label
         return [
             ShardRows(item.dataset, item.seed, column, classes, variant=dataset.variant, save_probabilities=save)
             for column in item.columns
@@ -237,7 +240,7 @@ class Evaluator:
                     calibrated.calibration.check(calibration_facts(self._backbone, uncalibrated, prompt, own))
 
 
-def calibrated_output(calibrated: Calibrated | None, output: Output, label: int) -> Output:
+def calibrated_output(calibrated: Calibrated | None, output: Output, label: int | tuple[int, ...]) -> Output:
     """An output with calibrated probabilities; prediction set and abstention become columns of the results."""
     if calibrated is None:
         return output

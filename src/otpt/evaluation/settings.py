@@ -26,7 +26,8 @@ DEFAULT_METHODS = ("zero-shot", "tpt", "c-tpt", "o-tpt")
 CALIBRATED = "+calibrated"
 """Suffix of a method's name in the results if a calibration file was used with it."""
 _UNCHANGED = (
-    "all_tokens", "augmix", "fpp", "memory_budget", "official_precision", "reject", "reject_threshold", "templates",
+    "all_tokens", "augmix", "fpp", "memory_budget", "multi_label", "official_precision", "reject", "reject_threshold",
+    "templates",
 )  # fmt: skip
 """Fields that are the same for all data sets."""
 
@@ -115,6 +116,8 @@ class EvaluationSettings(Settings):
 
     def for_dataset(self, dataset: Dataset) -> Settings:
         """What decides the predictions of a data set's images."""
+        if dataset.label_sets is not None and not self.multi_label:
+            raise OtptError(f"The images of {dataset.name!r} have several labels; evaluate them with --multi-label.")
         recipe = replace(self.recipe, augmix=dataset.augmix)
         if dataset.views is not None:
             family = self.family or dataset.family

@@ -1,16 +1,18 @@
-"""Metrics of several labels per image: probabilities (N, C) of independent labels, and which are there (N, C).
+"""Metrics of several labels per image, from independent probabilities (N, C) and present labels (N, C).
 
-ECE over all pairs of image and label is dominated by labels that are easily seen to be absent;
-``easy_negatives=False`` leaves out the pairs with a probability below 1 %, unless the label is there.
+Easy negatives, absent labels with a probability below 1 %, dominate the ECE over all pairs of image and label;
+``easy_negatives=False`` leaves them out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
 from otpt.errors import OtptError
 
@@ -28,7 +30,7 @@ def _check(probabilities: Any, present: Any) -> tuple[npt.NDArray[np.float64], n
 
 
 def mean_average_precision(probabilities: Any, present: Any) -> float:
-    """Mean over the labels of average precision; labels that no image has are left out, nan if none is left.
+    """Average precision, averaged over the labels that some image has; nan without any.
 
     >>> mean_average_precision([[0.9, 0.2], [0.4, 0.6]], [[1, 0], [0, 1]])
     1.0
@@ -41,7 +43,7 @@ def mean_average_precision(probabilities: Any, present: Any) -> float:
 def _average_precision(p: npt.NDArray[np.float64], y: npt.NDArray[np.bool_]) -> float:
     """Σ_k (R_k − R_{k−1})·P_k over the distinct scores, from the highest on."""
     order = np.argsort(-p, kind="stable")
-    last = np.append(np.diff(p[order]) != 0, True)  # of images with equal scores only all together count
+    last = np.append(np.diff(p[order]) != 0, True)  # images with equal scores count together
     right, chosen = np.cumsum(y[order])[last], np.flatnonzero(last) + 1
     return float((np.diff(right, prepend=0) / y.sum() * right / chosen).sum())
 
@@ -66,7 +68,7 @@ def multi_label_f1(probabilities: Any, present: Any, *, threshold: float = 0.5, 
 def multi_label_ece(probabilities: Any, present: Any, *, n_bins: int = 15, easy_negatives: bool = True) -> float:
     """Expected calibration error of the pairs of image and label, with bins of equal width.
 
-    Σ_b |Σ_{i∈b} (p_i − y_i)| / n over the pairs i; see above for ``easy_negatives``.
+    Σ_b |Σ_{i∈b} (p_i − y_i)| / n over the pairs i. ``easy_negatives`` is described above.
 
     >>> multi_label_ece([[0.5, 0.5]], [[1, 0]])
     0.0
@@ -83,7 +85,7 @@ def multi_label_ece(probabilities: Any, present: Any, *, n_bins: int = 15, easy_
 
 
 def classwise_label_ece(probabilities: Any, present: Any, *, n_bins: int = 15, easy_negatives: bool = True) -> float:
-    """Mean over the labels of the calibration error of each; labels without a pair are left out."""
+    """Calibration error of each label, averaged over the labels with a pair."""
     p, y = _check(probabilities, present)
     columns = [(p[:, c : c + 1], y[:, c : c + 1]) for c in range(p.shape[1])]
     found = [multi_label_ece(*each, n_bins=n_bins, easy_negatives=easy_negatives) for each in columns]
@@ -98,36 +100,50 @@ def multi_label_nll(probabilities: Any, present: Any) -> float:
 
 
 METRICS: Mapping[str, tuple[str, Callable[..., float]]] = {
-    "map": ("mAP %", lambda p, y, n_bins: 100 * mean_average_precision(p, y)),
-    "micro_f1": ("micro F1 %", lambda p, y, n_bins: 100 * multi_label_f1(p, y)),
-    "macro_f1": ("macro F1 %", lambda p, y, n_bins: 100 * multi_label_f1(p, y, average="macro")),
-    "label_ece": ("ECE %", lambda p, y, n_bins: 100 * multi_label_ece(p, y, n_bins=n_bins)),
-    "hard_label_ece": (
-        "ECE without easy negatives %",
-        lambda p, y, n_bins: 100 * multi_label_ece(p, y, n_bins=n_bins, easy_negatives=False),
-    ),
-    "classwise_label_ece": ("ECE per label %", lambda p, y, n_bins: 100 * classwise_label_ece(p, y, n_bins=n_bins)),
+    "map": ("mAP %", lambda p, y, n_bins: mean_average_precision(p, y)),
+    "micro_f1": ("micro F1 %", lambda p, y, n_bins: multi_label_f1(p, y)),
+    "macro_f1": ("macro F1 %", lambda p, y, n_bins: multi_label_f1(p, y, average="macro")),
+    "label_ece": ("ECE %", multi_label_ece),
+    "hard_label_ece": ("ECE without easy negatives %", partial(multi_label_ece, easy_negatives=False)),
+    "classwise_label_ece": ("ECE per label %", classwise_label_ece),
     "hard_classwise_label_ece": (
         "ECE per label without easy negatives %",
-        lambda p, y, n_bins: 100 * classwise_label_ece(p, y, n_bins=n_bins, easy_negatives=False),
+        partial(classwise_label_ece, easy_negatives=False),
     ),
     "label_nll": ("NLL", lambda p, y, n_bins: multi_label_nll(p, y)),
 }
-"""Title and function of each, in the unit of the title."""
+"""Title, and function of probabilities, labels and the keyword n_bins."""
 OF_ONE_LABEL = {"map": "AP %", "micro_f1": "F1 %", "label_ece": "ECE %", "label_nll": "NLL"}
-"""Those that a single label has, and their titles."""
+"""Metrics that are defined for a single label, with their titles."""
 
 
 def multi_label_intervals(
     probabilities: Any, present: Any, *, n_bins: int = 15, resamples: int = 200, metrics: Iterable[str] = METRICS
 ) -> dict[str, tuple[float, float, float]]:
-    """Each of the metrics with its 95 % percentile interval over draws of images: {name: (value, low, high)}."""
+    """Metrics with 95 % percentile intervals over images: {name: (value, low, high)}, fractions in percent."""
     p, y = _check(probabilities, present)
     draws = np.random.default_rng(0).integers(0, len(p), (resamples, len(p)))
     found = {}
     for name in metrics:
-        metric = METRICS[name][1]
-        values = [metric(p[each], y[each], n_bins) for each in draws]
+        title, metric = METRICS[name]
+        scale = 100.0 if title.endswith("%") else 1.0
+        values = [metric(p[each], y[each], n_bins=n_bins) for each in draws]
         low, high = np.nanpercentile(values, [2.5, 97.5]) if np.isfinite(values).any() else (np.nan, np.nan)
-        found[name] = metric(p, y, n_bins), float(low), float(high)
+        found[name] = scale * metric(p, y, n_bins=n_bins), scale * float(low), scale * float(high)
     return found
+
+
+def multi_label_table(probabilities: Any, present: Any, labels: Sequence[str], *, n_bins: int = 15) -> pd.DataFrame:
+    """Metrics over all labels, then of each, with 95 % intervals over images.
+
+    The columns are label ("" for all), images (with this label, or any), metric, value, low and high.
+    """
+    p, y = _check(probabilities, present)
+    rows: list[tuple[Any, ...]] = []
+    for column, label in enumerate(("", *labels), start=-1):
+        own = slice(None) if column < 0 else slice(column, column + 1)
+        metrics = METRICS if column < 0 else OF_ONE_LABEL
+        found = multi_label_intervals(p[:, own], y[:, own], n_bins=n_bins, metrics=metrics)
+        images = int(y[:, own].any(axis=1).sum())
+        rows += [(label, images, metric, *values) for metric, values in found.items()]
+    return pd.DataFrame(rows, columns=["label", "images", "metric", "value", "low", "high"])

@@ -233,7 +233,14 @@ def _open_runs(folders: Sequence[Path]) -> list[Run]:
         raise OtptError(f"The run folders are the single path {str(folders)!r}; expected a list of paths.")
     if not folders:
         raise OtptError("No run was given; expected at least one run folder.")
-    return [Run(folder) for folder in folders]
+    runs = [Run(folder) for folder in folders]
+    for run in runs:
+        if run.multi_label:
+            raise OtptError(
+                f"The run {str(run.folder)!r} has several labels per image; 'otpt metrics', 'otpt table' and 'otpt "
+                "report' read such runs, without others."
+            )
+    return runs
 
 
 def _methods_of(runs: Sequence[Run]) -> list[str]:

@@ -2,7 +2,7 @@
 
 from otpt.runs.config import CONFIG, ColumnConfig, DatasetConfig, ModelConfig, RunConfig, Scoring, folder_name
 from otpt.runs.run import Run, WorkItem
-from otpt.runs.scores import KEYS, averages, results_frame, score_run, short_table, write_metrics
+from otpt.runs.scores import KEYS, averages, label_results, results_frame, score_run, short_table, write_metrics
 from otpt.runs.shards import Rows, Shard, ShardRows
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "WorkItem",
     "averages",
     "folder_name",
+    "label_results",
     "results_frame",
     "score_run",
     "short_table",

@@ -44,8 +44,10 @@ from otpt.runs.config import (
 from otpt.runs.shards import (
     COLUMNS,
     DamagedShard,
+    LabelRows,
     Rows,
     Shard,
+    join_label_rows,
     join_rows,
     read_shard,
     schema_of,
@@ -127,6 +129,11 @@ class Run:
     def datasets(self) -> list[DatasetConfig]:
         """The configuration of each data set."""
         return self.config.datasets
+
+    @property
+    def multi_label(self) -> bool:
+        """Whether images have several labels."""
+        return bool(self.config.numbers.get("multi_label"))
 
     def columns(self, dataset: str, seed: int | None = None) -> tuple[Column, ...]:
         """(prompt, method) of the rows of a data set; of one seed, if given."""
@@ -238,6 +245,10 @@ class Run:
     def rows(self, dataset: str, seed: int, column: Column) -> Rows | None:
         """The readable images of a column that exist so far as arrays; None without a shard."""
         return join_rows(list(self.shards(dataset, seed, column)))
+
+    def label_rows(self, dataset: str, seed: int, column: Column) -> LabelRows | None:
+        """The same of a run with several labels per image."""
+        return join_label_rows(list(self.shards(dataset, seed, column)))
 
     def to_pandas(self) -> pd.DataFrame:
         """Per-image rows of everything that the run holds so far; columns as in :mod:`otpt.runs.shards`."""

@@ -12,11 +12,14 @@ from typing import Any
 import pandas as pd
 
 from otpt._version import __version__
+from otpt.errors import OtptError
 from otpt.files import as_json, parse_json, write_atomically
 from otpt.metrics import METRICS, Metrics, evaluate_rows, set_metrics
 from otpt.metrics.inputs import check_bins
+from otpt.metrics.multi_label import METRICS as LABEL_METRICS
+from otpt.metrics.multi_label import multi_label_table
 from otpt.runs.run import METRICS_FILE, Column, Run
-from otpt.runs.shards import Rows
+from otpt.runs.shards import LabelRows, Rows
 
 MAX_BINS = 100
 """Probabilities of one percent and more are stored one by one."""
@@ -45,7 +48,8 @@ def results_frame(runs: Run | Iterable[Run], *, n_bins: int | None = None, side:
         A row per model, data set, variant, seed, prompt and method, in the order of the runs. Columns: these keys,
         ``run`` (the folder), ``images`` (evaluated), ``planned`` (requested), ``unreadable``, ``flagged``, the fields
         of :class:`otpt.metrics.Metrics` as fractions, ``mean_cosine``, and for prediction sets and abstention those of
-        :class:`otpt.metrics.SetMetrics`, intervals as ``…_low`` and ``…_high``. Undefined values are NaN.
+        :class:`otpt.metrics.SetMetrics`, intervals as ``…_low`` and ``…_high``. Undefined values are NaN. Runs with
+        several labels per image have the metrics of :mod:`otpt.metrics.multi_label` instead.
     """
     opened = [runs] if isinstance(runs, Run) else list(runs)
     rows = [row for run in opened for row in _named(run, score_run(run, n_bins=n_bins, side=side))]
@@ -56,9 +60,30 @@ def short_table(frame: pd.DataFrame) -> pd.DataFrame:
     """The main metrics of a results frame as strings, with the keys that tell its rows apart; for notebooks."""
     keys = [key for key in KEYS if key in frame and (key in ("dataset", "method") or frame[key].nunique() > 1)]
     shown = frame[keys].copy()
-    for name in SHORT:
+    for name in SHORT if "accuracy" in frame else ():
         shown[METRICS[name].heading] = [METRICS[name].format(value) for value in frame[name]]
-    return shown
+    return shown.join(frame[["map", "micro_f1", "label_ece"]].round(4)) if "map" in frame else shown
+
+
+def label_results(runs: Iterable[Run], *, n_bins: int | None = None) -> pd.DataFrame:
+    """Metrics of runs with several labels per image, over all labels and of each, with 95 % intervals over images.
+
+    The columns are model, dataset, seed, prompt and method, and those of
+    :func:`otpt.metrics.multi_label.multi_label_table`.
+    """
+    found = []
+    for run in runs:
+        for dataset, seed, (prompt, method) in run.everything():
+            rows = run.label_rows(dataset, seed, (prompt, method))
+            if rows is None or not len(rows):
+                continue
+            bins, labels = n_bins or run.config.scoring.n_bins, run.dataset(dataset).classes
+            table = multi_label_table(rows.probabilities, rows.present, labels, n_bins=bins)
+            keys = {"model": run.config.backbone.name, "dataset": dataset, "seed": seed}
+            found.append(pd.DataFrame({**keys, "prompt": prompt, "method": method, **table}))
+    if not found:
+        raise OtptError("The runs hold no image with several labels yet; repeat their commands to continue.")
+    return pd.concat(found, ignore_index=True)
 
 
 def _named(run: Run, scores: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -103,7 +128,8 @@ def _planned(run: Run, dataset: str, seed: int, column: Column) -> int:
 
 
 def _score(run: Run, dataset: str, seed: int, column: Column, n_bins: int, side: str) -> dict[str, Any]:
-    config, rows = run.dataset(dataset), run.rows(dataset, seed, column)
+    config = run.dataset(dataset)
+    rows = (run.label_rows if run.multi_label else run.rows)(dataset, seed, column)
     found: dict[str, Any] = {
         "dataset": config.base_name,
         "variant": config.variant,
@@ -118,6 +144,11 @@ def _score(run: Run, dataset: str, seed: int, column: Column, n_bins: int, side:
     }
     if rows is None or not len(rows):
         return found
+    if isinstance(rows, LabelRows):
+        pair = rows.probabilities, rows.present
+        values = {name: metric(*pair, n_bins=n_bins) for name, (_, metric) in LABEL_METRICS.items()}
+        defined = {name: None if math.isnan(value) else value for name, value in values.items()}
+        return {**found, "images": len(rows), "classes": len(config.classes), **defined, "n_bins": n_bins}
     cosine = math.fsum(rows.mean_cosines) / len(rows)
     found["mean_cosine"] = cosine if math.isfinite(cosine) else None
     return {**found, **evaluate_rows(rows, n_bins=n_bins, side=side).as_dict(), **_set_scores(rows)}
@@ -155,7 +186,7 @@ def averages(frame: pd.DataFrame) -> list[dict[str, Any]]:
         seeds = own["seed"].nunique()
         if len(own) < datasets * seeds or not own["images"].all():
             continue
-        values = own[list(AVERAGED)].astype(float)
+        values = own.reindex(columns=list(AVERAGED)).astype(float)
         by_seed = values.groupby(own["seed"], sort=False).sum(min_count=datasets) / datasets
         means = {name: None if math.isnan(mean) else mean for name, mean in by_seed.mean(skipna=False).items()}
         deviation = by_seed.std(skipna=False).dropna().to_dict() if seeds > 1 else None

@@ -12,7 +12,9 @@
 | ``set_size``, ``covered``, ``answered`` | of prediction sets and abstention, if a calibration was used for them |
 | ``flags`` | notes on the prediction |
 | ``error`` | why the image could not be read; all columns from ``prediction`` on are then null |
-| ``probabilities`` | all of them, float32; only with ``save_probabilities`` |
+| ``probabilities`` | all of them, float32; with ``save_probabilities`` or several labels per image |
+
+For several labels per image, ``labels`` replaces ``label``, and ``probability`` to ``squares`` are null.
 
 The metadata of the file hold the class names, and the sum of each class's probabilities over the images, Σ_n p_nc,
 which the class-wise calibration error needs.
@@ -121,17 +123,21 @@ class ShardRows:
         self._rows: list[dict[str, Any]] = []
         self._save = save_probabilities
 
-    def add(self, index: int, image_id: str, label: int, output: Any) -> None:
-        """Add a predicted image; ``output`` is an :class:`otpt.methods.Output`."""
+    def add(self, index: int, image_id: str, label: int | tuple[int, ...], output: Any) -> None:
+        """Add a predicted image with its label, or several; ``output`` is an :class:`otpt.methods.Output`."""
         self._class_sums += np.rint(np.minimum(output.probabilities, 1.0) * _UNIT) / _UNIT
-        row = {"id": image_id, "index": index, "label": label, **_values(output, label), **output.extras}
+        row = {**self._image(index, image_id, label), **_values(output, label), **output.extras}
         if self._save:
             row["probabilities"] = output.probabilities.astype(np.float32)
-        self._rows.append({**self._key, **row})
+        self._rows.append(row)
 
-    def add_unreadable(self, index: int, image_id: str, label: int, reason: str) -> None:
+    def add_unreadable(self, index: int, image_id: str, label: int | tuple[int, ...], reason: str) -> None:
         """Add an image that could not be read."""
-        self._rows.append({**self._key, "id": image_id, "index": index, "label": label, "error": reason})
+        self._rows.append({**self._image(index, image_id, label), "error": reason})
+
+    def _image(self, index: int, image_id: str, label: int | tuple[int, ...]) -> dict[str, Any]:
+        name = "labels" if isinstance(label, tuple) else "label"
+        return {**self._key, "id": image_id, "index": index, name: label}
 
     def shard(self, start: int) -> Shard:
         """Return the rows so far as images ``start`` and following."""
@@ -142,29 +148,34 @@ class ShardRows:
 
 def schema_of(names: Iterable[str]) -> pa.Schema:
     """The columns that all rows have, and those in ``names``, in a fixed order."""
-    types = {"probabilities": pa.list_(pa.float32())}
+    types = {"probabilities": pa.list_(pa.float32()), "labels": pa.list_(pa.int32())}
     extras = {name: types.get(name, pa.float64()) for name in sorted({*names} - {*COLUMNS})}
     return pa.schema({**COLUMNS, **extras})
 
 
-def _values(output: Any, label: int) -> dict[str, Any]:
+def _values(output: Any, label: int | tuple[int, ...]) -> dict[str, Any]:
     p = output.probabilities
-    of_label = p[label]
     order = np.argsort(-p, kind="stable")
     stored = order[: max(TOP, int((p >= STORED_PROBABILITY).sum()))]
+    found = {
+        "prediction": output.index,
+        "correct": output.index in label if isinstance(label, tuple) else output.index == label,
+        "confidence": min(output.confidence, 1.0),
+        "top_classes": stored,
+        "top_probabilities": p[stored],
+        "flags": list(output.flags),
+    }
+    if isinstance(label, tuple):
+        return found
+    of_label = p[label]
     logs = np.log(p, out=np.zeros_like(p), where=p > 0)
     return {
-        "prediction": output.index,
-        "correct": output.index == label,
-        "confidence": min(output.confidence, 1.0),
+        **found,
         "probability": float(of_label),
         # of tied classes the one listed first ranks higher
         "rank": int((p > of_label).sum() + (p[:label] == of_label).sum()),
         "entropy": max(float(-(p * logs).sum()), 0.0),
         "squares": float(np.square(p).sum()),
-        "top_classes": stored,
-        "top_probabilities": p[stored],
-        "flags": list(output.flags),
     }
 
 
@@ -296,6 +307,38 @@ def join_rows(shards: Sequence[Shard]) -> Rows | None:
         unreadable=every.num_rows - table.num_rows,
         table=table,
     )
+
+
+@dataclass(frozen=True, eq=False)
+class LabelRows:
+    """The N readable images of a column with several labels per image.
+
+    Attributes:
+        present: (N, C) booleans.
+        probabilities: (N, C), as stored.
+        unreadable: number of further images that could not be read.
+    """
+
+    present: npt.NDArray[np.bool_]
+    probabilities: Floats
+    unreadable: int
+    flagged: int = 0
+
+    def __len__(self) -> int:
+        return len(self.present)
+
+
+def join_label_rows(shards: Sequence[Shard]) -> LabelRows | None:
+    """The readable images of the shards of a column with several labels per image; None without a shard."""
+    if not shards:
+        return None
+    every = pa.concat_tables([shard.table for shard in shards], promote_options="default")
+    table, classes = every.filter(every["error"].is_null()), len(shards[0].class_sums)
+    present = np.zeros((table.num_rows, classes), bool)
+    for own, labels in zip(present, table["labels"].to_pylist(), strict=True):
+        own[labels] = True
+    stored = _numbers(table["probabilities"].combine_chunks().flatten())
+    return LabelRows(present, stored.reshape(present.shape), every.num_rows - table.num_rows)
 
 
 def _numbers(values: Any, dtype: Any = np.float64) -> Any:

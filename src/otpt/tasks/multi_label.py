@@ -16,11 +16,9 @@ it fits the best crop than ten of 1,034 common nouns do, on average (the score `
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 import torch
 from PIL import Image
@@ -28,10 +26,10 @@ from scipy.special import expit
 from torch import Tensor
 
 from otpt.backbones import Backbone
-from otpt.data.own import PATHS, read_table
+from otpt.data.own import read_label_sets
 from otpt.errors import OtptError
 from otpt.methods import Batch, Kind, Methods, Output, register_kind, register_methods, text_state
-from otpt.metrics.multi_label import METRICS, OF_ONE_LABEL, multi_label_intervals
+from otpt.metrics.multi_label import multi_label_table
 from otpt.prompts import Prompt
 from otpt.rejection import Rejector
 from otpt.settings import Settings
@@ -45,7 +43,6 @@ if TYPE_CHECKING:
     from otpt.classifier import Classifier
 
 NAME = "multi-label"
-Floats = npt.NDArray[np.float64]
 GRID = ((2, 0.60), (3, 0.45))
 """n × n crops with this fraction of the sides of the image."""
 CROPS = 1 + sum(n * n for n, _ in GRID)
@@ -134,65 +131,18 @@ register_methods(
 )
 
 
-def read_multi_labels(rows: Sequence[Sequence[str] | bool], classes: Sequence[str]) -> npt.NDArray[np.bool_]:
-    """(N, C): which classes each row of labels names; of a single class also True and False."""
-    places = {name: i for i, name in enumerate(classes)}
-    found = np.zeros((len(rows), len(classes)), bool)
-    for number, row in enumerate(rows):
-        if len(classes) == 1 and isinstance(row, (bool, np.bool_)):
-            found[number] = row
-            continue
-        if isinstance(row, str) or not isinstance(row, Iterable):
-            raise OtptError(f"The labels of image {number + 1} are {row!r}; expected a list of class names.")
-        for label in row:
-            if label not in places:
-                raise OtptError(f"The label {label!r} of image {number + 1} is not one of the {len(classes)} classes.")
-            found[number, places[label]] = True
-    return found
-
-
-def read_label_table(path: str | Path) -> tuple[list[Path], list[list[str]]]:
-    """Images and their labels from a CSV or Parquet table with the columns path (or file) and labels.
-
-    Labels are separated by semicolons; an empty cell has none. Paths are relative to the table's folder.
-    """
-    file = Path(path).expanduser()
-    table = read_table(file)
-    of_path = next((each for each in PATHS if each in table), None)
-    if of_path is None or "labels" not in table:
-        raise OtptError(
-            f"The table {str(file)!r} has the columns {', '.join(map(repr, table.columns)) or 'none'}; expected 'path' "
-            "(or 'file') and 'labels', separated by semicolons."
-        )
-    if not len(table):
-        raise OtptError(f"The table {str(file)!r} is empty; expected one row per image.")
-    rows = [[label.strip() for label in cell.split(";") if label.strip()] for cell in table["labels"]]
-    return [file.parent / each for each in table[of_path]], rows
-
-
 def evaluate_labels(
     classifier: Classifier, images: Iterable[Any], labels: Sequence[Sequence[str]], *, n_bins: int = 15
 ) -> pd.DataFrame:
-    """Metrics of several labels with 95 % intervals over images, then those of each label.
-
-    The columns are label ("" for all labels), images (that have the label, or any), metric, value, low and high.
+    """Predict images and return :func:`otpt.metrics.multi_label.multi_label_table`.
 
     Args:
         classifier: with ``multi_label`` or a single class.
-        images: that are predicted.
+        images: to predict.
         labels: of each image, as for :meth:`otpt.Classifier.calibrate`.
     """
-    present = read_multi_labels(labels, classifier.class_names)
+    present = read_label_sets(labels, classifier.class_names)
     probabilities = np.array([each.probabilities for each in classifier.predict(list(images))])
     if len(probabilities) != len(present):
-        raise OtptError(
-            f"{len(probabilities)} images but labels of {len(present)} were given; expected the same number."
-        )
-    rows: list[tuple[Any, ...]] = []
-    for column, label in enumerate(("", *classifier.class_names), start=-1):
-        own = slice(None) if column < 0 else slice(column, column + 1)
-        metrics = METRICS if column < 0 else OF_ONE_LABEL
-        found = multi_label_intervals(probabilities[:, own], present[:, own], n_bins=n_bins, metrics=metrics)
-        count = int(present[:, own].any(axis=1).sum())
-        rows += [(label, count, metric, *values) for metric, values in found.items()]
-    return pd.DataFrame(rows, columns=["label", "images", "metric", "value", "low", "high"])
+        raise OtptError(f"{len(probabilities)} images and labels of {len(present)} were given; expected equal numbers.")
+    return multi_label_table(probabilities, present, classifier.class_names, n_bins=n_bins)
