@@ -15,11 +15,15 @@ import numpy as np
 import pytest
 from oracles.runs.simulated_runs import simulate_run, simulated_dataset
 
-from otpt.data import Dataset
+from otpt import OtptError
+from otpt.backbones import load_backbone
+from otpt.data import Dataset, load_dataset
 from otpt.evaluation import EvaluationSettings as Settings
+from otpt.evaluation import evaluate
+from otpt.images import open_image
 from otpt.report import Results, build_tables, open_models, open_results
 from otpt.report.page import make_page, write_page
-from otpt.report.rows import choose_images
+from otpt.report.page.images import choose_images, collect_answers
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
 
@@ -87,7 +91,7 @@ def test_several_models_and_sweeps(runs: dict[str, Path], tmp_path: Path) -> Non
 def test_images_on_which_methods_disagree(results: Results) -> None:
     rows = {m: results.rows(results_key(m)) for m in ("zero-shot", "tpt", "o-tpt")}
     classes = results.configs_of("dtd")[0].classes
-    disagreements, mistakes = choose_images(rows, classes, 4)
+    disagreements, mistakes = choose_images(collect_answers(rows), classes, 4)
     pairs = [(a, b) for a in rows for b in rows if a < b]
     scores = np.max(
         [
@@ -107,6 +111,55 @@ def results_key(method: str):
     from otpt.report import ResultKey
 
     return ResultKey("dtd", 0, "a photo of a", method)
+
+
+@pytest.fixture(scope="module")
+def mislabelled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run on a folder whose "pizza" is another drawing, so that every image is a mistake."""
+    folder = tmp_path_factory.mktemp("mislabelled")
+    drawings = load_dataset("emoji/food")
+    for name, index in (("lemon", drawings.labels.index(drawings.class_names.index("pizza"))), ("pizza", 0)):
+        (folder / "images" / name).mkdir(parents=True)
+        open_image(drawings[index].source).save(folder / "images" / name / "drawing.png")
+    settings = Settings(methods=("zero-shot",))
+    evaluate(
+        [load_dataset(str(folder / "images"))], load_backbone("pocket", device="cpu"), settings, out=folder / "run"
+    )
+    return folder
+
+
+def test_heat_maps_of_mistakes(mislabelled: Path) -> None:
+    results = open_results([mislabelled / "run"])
+    page = make_page(results, images=0, explain=1)
+    rows = results.rows(results.keys_of()[0])
+    wrong = np.where(rows.correct, 0, rows.confidences).argmax()
+    (shown,) = re.findall(r'alt="Heat map of (.*?)"', page)
+    assert shown == results.configs_of("images")[0].classes[rows.predictions[wrong]]
+    assert page.count('<img src="data:image/jpeg') == 2
+    assert "&gt; 99 %<" in page  # never 100 %
+
+
+def test_heat_maps_need_images(mislabelled: Path, results: Results, tmp_path: Path) -> None:
+    run = shutil.copytree(mislabelled / "run", tmp_path / "run")
+    config = (run / "config.json").read_text()
+    (run / "config.json").write_text(config.replace(str(mislabelled / "images"), str(tmp_path / "gone")))
+    assert "gone" in make_page(open_results([run]))
+    for held, explain, value in [(open_results([run]), 1, "gone"), (results, 1, "own"), (results, -1, "-1")]:
+        with pytest.raises(OtptError, match=value):
+            make_page(held, explain=explain)
+    features = tmp_path / "features.npz"
+    np.savez(
+        features,
+        features=np.eye(4),
+        labels=[0, 1, 0, 1],
+        text_features=np.eye(4)[:2],
+        classes=["a", "b"],
+        logit_scale=9,
+    )
+    settings = Settings(methods=("zero-shot",))
+    evaluate([load_dataset(str(features))], None, settings, out=tmp_path / "of-features")
+    with pytest.raises(OtptError, match="features"):
+        make_page(open_results([tmp_path / "of-features"]), explain=1)
 
 
 @pytest.mark.long

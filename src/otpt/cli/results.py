@@ -162,12 +162,21 @@ def report(
     title: Annotated[str, o.option("title of the page", metavar="TEXT")] = "Calibration report",
     data: o.Data = None,
     images: Annotated[int, o.option("images of each kind per data set, 0 for none")] = 6,
+    explain: Annotated[
+        tuple[int, ...] | None,
+        o.option(
+            "heat maps of the N most confident mistakes of each method and data set, 3 by default; loads the model",
+            consume_multiple=(0, 1),
+            metavar="[N]",
+        ),
+    ] = None,
     which: o.ResultOptions = o.ResultOptions(),
 ) -> int:
     """Make one HTML file of runs, of one model or several: summary, sortable tables, reliability diagrams, images,
     settings. It needs no network and no other file.
 
     otpt report runs/main --out report.html --data ~/data
+    otpt report runs/main --explain 3
     """
     from otpt.cli.labels import label_runs, show_labels
     from otpt.report import open_models
@@ -178,7 +187,8 @@ def report(
     if labels := label_runs(runs):
         return show_labels(labels, out=out, n_bins=which.bins, title=title)
     models = open_models(runs, n_bins=which.bins, side=which.side, seeds=which.seeds, methods=which.methods)
-    page = make_page(models, title=title, root=data, images=images, command=command_line())
+    maps = o.optional(explain, 3) or 0
+    page = make_page(models, title=title, root=data, images=images, explain=maps, command=command_line())
     write_page(out, page)
     print(f"The page is in {str(out)!r} ({len(page.encode('utf-8', 'replace')) / 1e6:.1f} MB).")
     for results in models.values():

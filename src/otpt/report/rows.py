@@ -1,9 +1,8 @@
-"""Results of single images: accuracy of each class, confusions, certificates, similarity, images worth looking at."""
+"""Results of single images: accuracy of each class, confusions, similarity of text features."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from functools import reduce
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -110,49 +109,3 @@ def split_groups(results: Results, dataset: str, split: str = "median") -> pd.Da
             values |= {"images": int(group.sum()), "threshold": threshold}
             found.append({**results.score(key), **values, "dataset": dataset + name})
     return pd.DataFrame(found)
-
-
-def choose_images(
-    rows: Mapping[str, Rows], classes: Sequence[str], count: int
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Images on which methods disagree most, and on which one is most confident and wrong; ``count`` of each at most.
-
-    Two methods disagree on an image as much as the less confident of them is confident, max over pairs a ≠ b with
-    different answers of min(conf_a, conf_b).
-    """
-    shared = reduce(np.intersect1d, [each.indices for each in rows.values()])
-    if not len(shared):
-        return [], []
-    places = [np.searchsorted(each.indices, shared) for each in rows.values()]
-    confidences, predictions, correct = (
-        np.stack([getattr(each, name)[own] for each, own in zip(rows.values(), places, strict=True)])
-        for name in ("confidences", "predictions", "correct")
-    )
-    first = next(iter(rows.values()))
-
-    def show(at: int) -> dict[str, Any]:
-        answers = [
-            {"method": method, "label": classes[label], "percent": _percent(confidence), "correct": bool(right)}
-            for method, label, confidence, right in zip(
-                rows, predictions[:, at], confidences[:, at], correct[:, at], strict=True
-            )
-        ]
-        place = places[0][at]
-        label = classes[first.labels[place]]
-        return {"name": first.ids[place], "label": label, "answers": answers, "index": int(shared[at])}
-
-    both = np.minimum(confidences[:, None], confidences[None])  # (K, K, N)
-    disagreement = np.where(predictions[:, None] != predictions[None], both, 0.0).max(axis=(0, 1))
-    wrong = np.where(correct, 0.0, confidences).max(axis=0)
-    largest = (
-        [int(at) for at in np.argsort(-values, kind="stable")[:count] if values[at] > 0]
-        for values in (disagreement, wrong)
-    )
-    disagreements, mistakes = ([show(at) for at in own] for own in largest)
-    return disagreements, mistakes
-
-
-def _percent(confidence: float) -> str:
-    """A confidence below 1 never reads as 100 %."""
-    whole = f"{100 * confidence:.0f} %"
-    return "> 99 %" if whole == "100 %" and confidence < 1 else whole

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import io
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,22 +22,29 @@ from markupsafe import Markup, escape
 from matplotlib.figure import Figure
 
 from otpt._version import __version__
-from otpt.data import find_entry, load_dataset, stratified
-from otpt.data.dataset import Dataset, is_own
+from otpt.backbones import Backbone
+from otpt.data import Dataset
 from otpt.errors import OtptError
 from otpt.files import write_atomically
-from otpt.images import open_image
 from otpt.metrics import METRICS, percent
 from otpt.report.figures import draw
 from otpt.report.figures.bins import draw_bins, make_bins
 from otpt.report.figures.style import BLUE, figure_bytes, styled
 from otpt.report.formats import number_text
+from otpt.report.page.images import (
+    Card,
+    add_thumbnails,
+    choose_images,
+    collect_answers,
+    explain_mistakes,
+    load_model,
+    open_images,
+)
 from otpt.report.page.summary import isolated, summary
 from otpt.report.papers import AVERAGE, plain_methods, swept_settings
 from otpt.report.results import Results
-from otpt.report.rows import choose_images
 from otpt.report.tables import all_groups, by_prompt, make_cells, mark_best, set_table
-from otpt.runs import DatasetConfig, Run
+from otpt.runs import Run
 
 TITLE = "Calibration report"
 IMAGES = 6
@@ -47,8 +53,6 @@ SHOWN = ("accuracy", "ece", "debiased_ece", "sce", "brier", "nll", "overconfiden
 """Metrics of the tables; all of them are defined for any predictions."""
 OWN_PROMPT = "each data set’s own"
 
-_THUMBNAIL = 128
-"""Longer side of a thumbnail in pixels."""
 _MAX_DIAGRAMS = 16
 _MAX_ANSWERS = 8
 
@@ -62,6 +66,7 @@ def make_page(
     title: str = TITLE,
     root: Path | None = None,
     images: int = IMAGES,
+    explain: int = 0,
     command: str = "",
 ) -> str:
     """Make the page as HTML.
@@ -70,10 +75,12 @@ def make_page(
         results: of one model, or of several by their names, as :func:`~otpt.report.open_models` returns them.
         root: folder with the data sets, for the thumbnails.
         images: of each kind and data set; 0 for none.
+        explain: heat maps of the most confident mistakes of each method and data set, which load the model; 0 for none.
         command: that makes the page, shown at its end.
     """
-    if images < 0:
-        raise OtptError(f"--images was given {images}; expected 0 or more.")
+    for option, given in (("images", images), ("explain", explain)):
+        if given < 0:
+            raise OtptError(f"--{option} was given {given}; expected 0 or more.")
     models = {results.model: results} if isinstance(results, Results) else dict(results)
     lines = {
         model: sorted(_lines(model, each), key=lambda line: [*each.datasets, AVERAGE].index(line["dataset"]))
@@ -81,10 +88,13 @@ def make_page(
     }
     every = [line for own in lines.values() for line in own]
     datasets = list(dict.fromkeys(line["dataset"] for line in every if line["dataset"] != AVERAGE))
-    contents = {
-        name: [_dataset(models[m], m, name, lines[m], root, images) for m in models if name in models[m].datasets]
-        for name in datasets
-    }
+    held = [(name, model) for name in datasets for model in models if name in models[model].datasets]
+    data = {each: _open_data(models[each[1]], each[0], root, explain) for each in held if images or explain}
+    backbones = {model: load_model(each.runs[0]) for model, each in models.items()} if explain else {}
+    contents: dict[str, list[dict[str, Any]]] = {}
+    for name, m in held:
+        found = _dataset(models[m], m, name, lines[m], data.get((name, m)), images, explain, backbones.get(m))
+        contents.setdefault(name, []).append(found)
     first = next(iter(models.values()))
     return _render(
         "page.html",
@@ -211,9 +221,16 @@ def _side_by_side(models: Mapping[str, Results]) -> dict[str, Any] | None:
 
 
 def _dataset(
-    results: Results, model: str, dataset: str, lines: Sequence[Line], root: Path | None, count: int
+    results: Results,
+    model: str,
+    dataset: str,
+    lines: Sequence[Line],
+    data: Dataset | str | None,
+    images: int,
+    explain: int,
+    backbone: Backbone | None,
 ) -> dict[str, Any]:
-    """Diagrams and images of a data set under its first seed."""
+    """Diagrams and images of a data set under its first seed; ``data`` is a string that says why images are missing."""
     config, own = results.configs_of(dataset)[0], [line for line in lines if line["dataset"] == dataset]
     seed = results.keys_of(dataset)[0].seed
     known = []
@@ -225,14 +242,15 @@ def _dataset(
     known.sort(key=lambda line: line["method"] not in plain)  # variants of a sweep come last, and are left out first
     first = {line["method"]: line["key"] for line in reversed(known)}
     chosen = [method for method in dict.fromkeys(line["method"] for line in known) if not plain or method in plain]
-    found: list[list[Any]] = [[], []]
-    missing = None
-    if count and known:
-        rows = {method: results.rows(first[method]) for method in chosen[:_MAX_ANSWERS]}
-        found = list(choose_images(rows, config.classes, count))
-        data, missing = _open_data(config, root)
-        for image in (image for images in found for image in images):
-            image["source"] = None if data is None else _thumbnail(data, image["index"])
+    disagreements: list[Card] = []
+    mistakes: list[Card] = []
+    maps: list[Card] = []
+    if data is not None and known:
+        answers = collect_answers({method: results.rows(first[method]) for method in chosen[:_MAX_ANSWERS]})
+        disagreements, mistakes = choose_images(answers, config.classes, images)
+        if isinstance(data, Dataset):
+            add_thumbnails([*disagreements, *mistakes], data)
+            maps = list(explain_mistakes(answers, config, data, backbone, explain)) if backbone is not None else []
     return {
         "model": model,
         "name": dataset,
@@ -243,42 +261,22 @@ def _dataset(
         "best": min(known, key=lambda line: line["numbers"]["ece"]["value"]) if known else None,
         "diagrams": [_diagram(results, line) for line in known[:_MAX_DIAGRAMS]],
         "left_out": len(known[_MAX_DIAGRAMS:]),
-        "disagreements": found[0],
-        "mistakes": found[1],
-        "missing": missing,
+        "disagreements": disagreements,
+        "mistakes": mistakes,
+        "maps": maps,
+        "missing": data if isinstance(data, str) else None,
     }
 
 
-def _open_data(config: DatasetConfig, root: Path | None) -> tuple[Dataset | None, str | None]:
-    """The images of a data set in the order of an evaluation; or why they are not shown."""
-    own = is_own(config.source)
-    name = str(config.source if own else config.name)
-    data = None
-    if name.startswith("hf:"):
-        reason = "they are on the Hugging Face hub, and nothing is downloaded"
-    elif not own and not name.startswith("emoji/") and find_entry(name) is None:
-        reason = "the run does not say where they are"
-    else:
-        try:
-            data = stratified(load_dataset(name, root=root))
-            if data.fingerprint == config.fingerprint:
-                return data, None
-            reason = "the data that are here now are not those that the run saw"
-        except OtptError as error:
-            reason = str(error).split(". ")[0].rstrip(".")
-    return None, f"The images are not shown: {reason}."
-
-
-def _thumbnail(data: Dataset, index: int) -> str | None:
-    """A small JPEG as a data URI; None if the image cannot be read."""
+def _open_data(results: Results, dataset: str, root: Path | None, explain: int) -> Dataset | str:
+    """The images of a data set, or why they are missing; with ``explain`` they must not be."""
     try:
-        image = open_image(data[index].source).copy()
-    except OtptError:
-        return None
-    image.thumbnail((_THUMBNAIL, _THUMBNAIL))
-    buffer = io.BytesIO()
-    image.save(buffer, "JPEG", quality=72)
-    return f"data:image/jpeg;base64,{base64.b64encode(buffer.getvalue()).decode()}"
+        return open_images(results.configs_of(dataset)[0], root)
+    except OtptError as error:
+        reason = str(error).split(". ")[0].rstrip(".")
+    if explain:
+        raise OtptError(f"--explain needs the images of {dataset!r}, which cannot be opened: {reason}.")
+    return f"The images are not shown: {reason}."
 
 
 def _diagram(results: Results, line: Line) -> dict[str, Any]:

@@ -1,0 +1,153 @@
+"""Images of the page: where methods disagree, the most confident mistakes, and heat maps of mistakes."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from PIL import Image
+
+from otpt.backbones import Backbone, load_backbone
+from otpt.classifier import Classifier
+from otpt.data import FeatureDataset, find_entry, load_dataset, stratified
+from otpt.data.dataset import Dataset, is_own
+from otpt.errors import OtptError
+from otpt.images import open_image
+from otpt.prompts import Prompt
+from otpt.prompts.tokens import whole_context
+from otpt.runs import DatasetConfig, Rows, Run
+
+_THUMBNAIL = 128
+"""Longer side of a thumbnail in pixels."""
+
+Card = dict[str, Any]
+"""An image and its heat map as data URIs, its index, name and label, and the answers of methods."""
+
+
+def open_images(config: DatasetConfig, root: Path | None) -> Dataset:
+    """Open the images of a data set in the order of an evaluation; :class:`OtptError` says why they are missing."""
+    own = is_own(config.source)
+    name = str(config.source if own else config.name)
+    if name.startswith("hf:"):
+        raise OtptError("they are on the Hugging Face hub, and nothing is downloaded")
+    if not own and not name.startswith("emoji/") and find_entry(name) is None:
+        raise OtptError("the run does not say where they are")
+    data = stratified(load_dataset(name, root=root))
+    if data.fingerprint != config.fingerprint:
+        raise OtptError("the data that are here now are not those that the run saw")
+    if isinstance(data, FeatureDataset):
+        raise OtptError("the run used a file of features, without images")
+    return data
+
+
+def load_model(run: Run) -> Backbone:
+    """Load the model of a run."""
+    stored = run.config.backbone
+    backbone = load_backbone(stored.name, precision=stored.precision or "float32")
+    if backbone.fingerprint != stored.fingerprint:
+        raise OtptError(f"The weights of {stored.name!r} are not those of the run {str(run.folder)!r}.")
+    return backbone
+
+
+def collect_answers(rows: Mapping[str, Rows]) -> pd.DataFrame:
+    """Answers of methods, one row per method and image."""
+    return pd.concat(
+        pd.DataFrame(
+            {
+                "method": method,
+                "index": own.indices,
+                "name": own.ids,
+                "label": own.labels,
+                "prediction": own.predictions,
+                "confidence": own.confidences,
+                "correct": own.correct,
+            }
+        )
+        for method, own in rows.items()
+    )
+
+
+def choose_images(answers: pd.DataFrame, classes: Sequence[str], count: int) -> tuple[list[Card], list[Card]]:
+    """Images on which methods disagree most, and on which one is most confident and wrong; ``count`` of each at most.
+
+    Two methods disagree on an image as much as the less confident of them is confident, max over pairs a ≠ b with
+    different answers of min(conf_a, conf_b). Only images that all methods have seen count.
+    """
+    wide = answers.pivot(index="index", columns="method").dropna()
+    confidences, predictions = wide["confidence"].to_numpy(), wide["prediction"].to_numpy()  # (N, K)
+    both = np.minimum(confidences[:, :, None], confidences[:, None])  # (N, K, K)
+    disagreement = np.where(predictions[:, :, None] != predictions[:, None], both, 0.0).max(axis=(1, 2))
+    wrong = np.where(wide["correct"].to_numpy(bool), 0.0, confidences).max(axis=1)
+    found: list[list[Card]] = []
+    for values in (disagreement, wrong):
+        order = [at for at in np.argsort(-values, kind="stable")[:count] if values[at] > 0]
+        found.append([_card(answers[answers["index"] == wide.index[at]], classes) for at in order])
+    return found[0], found[1]
+
+
+def choose_mistakes(answers: pd.DataFrame, classes: Sequence[str], count: int) -> list[Card]:
+    """The ``count`` most confident mistakes of each method; methods that make the same mistake share a card."""
+    wrong = answers[~answers["correct"]].sort_values("confidence", ascending=False, kind="stable")
+    chosen = set(wrong.groupby("method").head(count)[["index", "prediction"]].itertuples(index=False, name=None))
+    same = wrong.groupby(["index", "prediction"], sort=False)
+    return [_card(own, classes) for key, own in same if key in chosen]
+
+
+def add_thumbnails(cards: Sequence[Card], data: Dataset) -> None:
+    """Add the image to each card, unless it cannot be read."""
+    for card in cards:
+        with contextlib.suppress(OtptError):
+            card["source"] = _data_uri(open_image(data[card["index"]].source))
+
+
+def explain_mistakes(
+    answers: pd.DataFrame, config: DatasetConfig, data: Dataset, backbone: Backbone, count: int
+) -> Iterator[Card]:
+    """Cards of :func:`choose_mistakes` with the image and the zero-shot heat map of the predicted class."""
+    words = (column.prompt["words"] for column in config.columns if "words" in column.prompt)
+    prompt = whole_context(backbone.text, Prompt(next(words, Prompt.words)))
+    classifier = Classifier(backbone, "zero-shot").set_classes(config.classes, prompt, allow_duplicates=True)
+    for card in choose_mistakes(answers, config.classes, count):
+        heat = classifier.explain(data[card["index"]].source, card["answers"][0]["label"])
+        yield {**card, "source": _data_uri(heat.image), "map": _data_uri(heat.overlay())}
+
+
+def _card(own: pd.DataFrame, classes: Sequence[str]) -> Card:
+    first = own.iloc[0]
+    answers = [
+        {
+            "method": each.method,
+            "label": classes[each.prediction],
+            "percent": _percent(each.confidence),
+            "correct": each.correct,
+        }
+        for each in own.itertuples()
+    ]
+    return {
+        "index": int(first["index"]),
+        "name": first["name"],
+        "label": classes[first["label"]],
+        "answers": answers,
+        "source": None,
+        "map": None,
+    }
+
+
+def _percent(confidence: float) -> str:
+    """A confidence below 1 never reads as 100 %."""
+    whole = f"{100 * confidence:.0f} %"
+    return "> 99 %" if whole == "100 %" and confidence < 1 else whole
+
+
+def _data_uri(image: Image.Image) -> str:
+    """A small JPEG as a data URI."""
+    small, buffer = image.copy(), io.BytesIO()
+    small.thumbnail((_THUMBNAIL, _THUMBNAIL))
+    small.save(buffer, "JPEG", quality=72)
+    return f"data:image/jpeg;base64,{base64.b64encode(buffer.getvalue()).decode()}"
