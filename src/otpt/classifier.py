@@ -39,7 +39,7 @@ from otpt.methods import (
     text_state,
 )
 from otpt.prediction import Failure, Prediction, predictions
-from otpt.prompts import Prompt, Templates, TextFeatures
+from otpt.prompts import DEFAULT_PROMPTS, Prompt, Templates, TextFeatures
 from otpt.settings import DEFAULT_METHOD, MULTI_LABEL, Settings
 from otpt.views import ViewRecipe
 
@@ -467,7 +467,7 @@ class Classifier:
             self._check_calibrations(chosen, own)
             if texts is None:
                 together = each.replace(classes=names, allow_duplicates=True)
-                texts = text_state(self.backbone, together, (each.prompts or (Prompt(),))[0], ()).text_features
+                texts = text_state(self.backbone, together, (each.prompts or DEFAULT_PROMPTS)[0], ()).text_features
             features = TextFeatures(texts[[names.index(name) for name in each.classes]])
             made[own] = Predictor(self.backbone, each.replace(texts=features), chosen)
         return [made[own] for own in labels]

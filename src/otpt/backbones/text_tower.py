@@ -19,6 +19,8 @@ from otpt.errors import OtptError
 _CHECK_PROMPTS = ("a photo of a cat.", "a photo of a 2012 Tesla Model S (sedan), from the side.")
 """Prompts on which the canonical form is compared: short, long, with digits and punctuation."""
 
+_LOCK = threading.Lock()
+
 
 class TextTower(ABC):
     """What the rest of the package needs of a text tower; subclass it for a tower of another kind.
@@ -79,7 +81,6 @@ class ModelTextTower(TextTower):
         # of open_clip's towers, or of transformers' (on their own or inside)
         inner = text if hasattr(text, "token_embedding") or hasattr(text, "get_input_embeddings") else text.transformer
         self._embedding: Any = getattr(inner, "token_embedding", None) or inner.get_input_embeddings()
-        self._swap = _EmbeddingSwap(self._embedding)
         self.width = self._embedding.weight.shape[1]
         self.device = self._embedding.weight.device
         # the text tower's own length: CoCa's outer model counts its caption decoder
@@ -108,9 +109,15 @@ class ModelTextTower(TextTower):
         return embeddings
 
     def encode_embeddings(self, ids: Tensor, embeddings: Tensor) -> Tensor:
-        with self._swap.by(embeddings):
+        with _LOCK:
+            swap = self._swap
+        with swap.by(embeddings):
             features: Tensor = self._model.encode_text(ids.to(self.device))
             return features
+
+    @cached_property
+    def _swap(self) -> _EmbeddingSwap:
+        return _EmbeddingSwap(self._embedding)
 
 
 def tokenize(tokenizer: Any, texts: Sequence[str], length: int) -> Tensor:

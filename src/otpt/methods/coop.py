@@ -11,12 +11,12 @@ from otpt.backbones import Backbone
 from otpt.calibration import BaseTexts
 from otpt.errors import OtptError
 from otpt.features.cache import FeatureCache
-from otpt.methods.inits import learned_facts, learned_prompt, text_state, word_prompts
+from otpt.methods.inits import learned_facts, learned_prompt, text_state
 from otpt.methods.kinds import INITS, Kind, Methods
 from otpt.methods.method import Method
 from otpt.methods.path import PromptGroup
 from otpt.methods.prompt_tuning.state import PromptState
-from otpt.prompts import tokenize_prompts
+from otpt.prompts import DEFAULT_PROMPTS, tokenize_prompts
 from otpt.prompts.learned import CocoopContext, CoopContext
 from otpt.registry import CALIBRATIONS
 from otpt.settings import Settings
@@ -36,7 +36,7 @@ def _coop(backbone: Backbone, settings: Settings, methods: Methods, cache: Featu
     base, texts = _base_classes(learned, methods), None
     if base is not None:
         places = (settings, settings.replace(classes=base))
-        prompts = (word_prompts(settings)[0], learned.prompt())
+        prompts = ((settings.prompts or DEFAULT_PROMPTS)[0], learned.prompt())
         found = [text_state(backbone, place, prompt, ()) for place in places for prompt in prompts]
         texts = BaseTexts(*(each.text_features.cpu() for each in found))
     state = text_state(backbone, settings, learned.prompt(), methods)

@@ -22,6 +22,7 @@ from otpt.methods.method import Method
 from otpt.methods.path import Batch, PromptGroup
 from otpt.methods.prompt_tuning.state import PromptState, prompt_state
 from otpt.prompts import (
+    DEFAULT_PROMPTS,
     FixedTexts,
     Prompt,
     Templates,
@@ -62,11 +63,6 @@ def prompts_of(settings: Settings, method: Method) -> Sequence[Prompt | str]:
     """What a method starts from: prompts of words, or the name of something else."""
     names = kind_of(method).names or INITS[method.init].names
     return [method.init] if names is None else names(settings, method)
-
-
-def word_prompts(settings: Settings) -> tuple[Prompt, ...]:
-    """The prompts of words."""
-    return settings.prompts or (Prompt(),)
 
 
 def columns(settings: Settings, methods: Sequence[Method]) -> tuple[Column, ...]:
@@ -206,11 +202,12 @@ def _word_names(settings: Settings, method: Method) -> Sequence[Prompt | str]:
     own = settings.plugins.get(method.adapt, {}).get("prompt")
     if own is not None:
         return [own]
-    return word_prompts(settings) if settings.texts is None else [settings.texts.name]
+    return settings.prompts or DEFAULT_PROMPTS if settings.texts is None else [settings.texts.name]
 
 
 def _words(backbone: Backbone, settings: Settings, methods: Methods, cache: FeatureCache | None) -> list[PromptGroup]:
-    starts: Sequence[Prompt | FixedTexts] = word_prompts(settings) if settings.texts is None else (settings.texts,)
+    prompts = settings.prompts or DEFAULT_PROMPTS
+    starts: Sequence[Prompt | FixedTexts] = prompts if settings.texts is None else (settings.texts,)
     attributes = settings.class_attributes if methods[0].init == "attributes" else None
     states = [text_state(backbone, settings, each, methods, attributes=attributes) for each in starts]
     return [
@@ -225,7 +222,7 @@ def _check_words(backbone: Backbone, settings: Settings, methods: Methods) -> No
         names = settings.classes
         if methods[0].init == "attributes":
             names = names_with_attributes(names, settings.class_attributes)
-        for prompt in word_prompts(settings):
+        for prompt in settings.prompts or DEFAULT_PROMPTS:
             tokenize_prompts(
                 backbone.text, names, whole_context(backbone.text, prompt) if settings.all_tokens else prompt
             )

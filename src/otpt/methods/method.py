@@ -32,7 +32,6 @@ from otpt.registry import (
     Fraction,
     NonNegative,
     Positive,
-    Setting,
     listed_datasets,
     number_for,
 )
@@ -158,8 +157,7 @@ class Method(Steps):
         for name, weight in {**self.objectives, "learning_rate": self.learning_rate}.items():
             if isinstance(weight, Mapping):
                 self._check_families(name, weight)
-        settings = {name.replace("-", "_"): value for name, value in self.settings.items()}
-        object.__setattr__(self, "settings", {name: self._setting(name, value) for name, value in settings.items()})
+        object.__setattr__(self, "settings", self._valid_settings())
         self._check_combination()
 
     def _check_combination(self) -> None:
@@ -198,15 +196,21 @@ class Method(Steps):
                 f"{list(FAMILIES)}{f', one for {OTHERS!r}' if by_dataset else ''}, or one number."
             )
 
-    def _setting(self, name: str, value: Any) -> Any:
-        """Validate a setting of the method's functions."""
-        if name not in self._settings:
-            raise unknown(f"setting of method {self.name!r}:", name.replace("_", "-"), self.known_settings)
-        adapter, shown = self._settings[name].adapter, name.replace("_", "-")
-        if not isinstance(value, Mapping):
-            return _validated(self.name, shown, value, adapter)
-        self._check_families(name, value, by_dataset=True)
-        return {key: _validated(self.name, shown, number, adapter) for key, number in value.items()}
+    def _valid_settings(self) -> dict[str, Any]:
+        """The settings in the types of their functions' parameters."""
+        known = {name: setting for each in self.functions for name, setting in each.settings.items()}
+        found: dict[str, Any] = {}
+        for name, value in self.settings.items():
+            key = name.replace("-", "_")
+            if key not in known:
+                raise unknown(f"setting of method {self.name!r}:", name.replace("_", "-"), self.known_settings)
+            adapter = known[key].adapter
+            if isinstance(value, Mapping):
+                self._check_families(name, value, by_dataset=True)
+                found[key] = {each: _validated(self.name, name, number, adapter) for each, number in value.items()}
+            else:
+                found[key] = _validated(self.name, name, value, adapter)
+        return found
 
     @property
     def functions(self) -> tuple[Component, ...]:
@@ -215,18 +219,14 @@ class Method(Steps):
         return (*axes, *(OBJECTIVES[name] for name in self.objectives))
 
     @property
-    def _settings(self) -> dict[str, Setting]:
-        return {name: setting for each in self.functions for name, setting in each.settings.items()}
-
-    @property
     def known_settings(self) -> tuple[str, ...]:
         """Names of the settings of its functions, with hyphens."""
-        return tuple(name.replace("_", "-") for name in self._settings)
+        return tuple(name.replace("_", "-") for name in self.defaults)
 
     @property
     def defaults(self) -> dict[str, Any]:
         """The settings of its functions with their defaults."""
-        return {name: setting.default for name, setting in self._settings.items()}
+        return {name: setting.default for each in self.functions for name, setting in each.settings.items()}
 
     @property
     def tunes(self) -> bool:
@@ -338,7 +338,7 @@ class Method(Steps):
         return replace(self, calibrate=number, settings=own, temperature=None)
 
     def _with_setting(self, name: str, value: Any) -> Method:
-        settings = {**self.settings, name: self._setting(name, value)}
+        settings = {**self.settings, name: value}
         # a caution about numbers by data set does not concern those that are given
         lapsed = listed_datasets(self.settings.values()) and not listed_datasets(settings.values())
         return replace(self, settings=settings, caution="" if lapsed else self.caution)

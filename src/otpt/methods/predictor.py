@@ -14,10 +14,11 @@ from otpt.errors import OtptError
 from otpt.features.cache import FeatureCache
 from otpt.features.pipeline import EncodedImage, FeaturePipeline, ImageTask
 from otpt.methods.finish import Output
-from otpt.methods.inits import Column, Group, by_kind, columns, word_prompts
+from otpt.methods.inits import Column, Group, by_kind, columns
 from otpt.methods.kinds import kind_of, recipes_for
 from otpt.methods.method import Method
 from otpt.methods.path import Batch, PromptGroup
+from otpt.prompts import DEFAULT_PROMPTS
 from otpt.registry import STREAM
 from otpt.rejection import REJECTED, Rejector
 from otpt.settings import Settings
@@ -76,7 +77,7 @@ class Predictor:
                 self.rejector = Rejector(
                     backbone,
                     settings.classes,
-                    word_prompts(settings)[0],
+                    (settings.prompts or DEFAULT_PROMPTS)[0],
                     score=settings.reject,
                     threshold=settings.reject_threshold,
                     memory_budget=settings.memory_budget,
@@ -179,9 +180,9 @@ def stream(
 
     def predict(batch: Batch) -> list[Any]:
         wanted = [image.task.wanted for image in batch.images]
+        stop = None if None in wanted else lambda: not any(each() for each in wanted if each)
         try:
-            gone = cancellable(lambda: all(each is not None and not each() for each in wanted))
-            with pipeline.reopening(batch.images), gone:
+            with pipeline.reopening(batch.images), cancellable(stop):
                 return batch.images[0].task.predictor(batch)
         except Exception as error:
             if not catch:

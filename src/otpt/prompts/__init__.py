@@ -12,6 +12,7 @@ from otpt.prompts.encoders import (
     template_features,
 )
 from otpt.prompts.prompt import (
+    DEFAULT_PROMPTS,
     Descriptions,
     FixedTexts,
     Prompt,
@@ -23,6 +24,7 @@ from otpt.prompts.prompt import (
 from otpt.prompts.tokens import PromptTokens, check_class_names, tokenize_prompts
 
 __all__ = [
+    "DEFAULT_PROMPTS",
     "MEMORY_BUDGET",
     "Descriptions",
     "FixedEncoder",

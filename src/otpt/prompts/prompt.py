@@ -112,6 +112,10 @@ class Prompt:
         return f"{text}."
 
 
+DEFAULT_PROMPTS = (Prompt(),)
+"""Prompts of settings that name none."""
+
+
 @dataclass(frozen=True)
 class Templates:
     """Sentences such as "a photo of a {}.", with ``{}`` for the class name; their text features are averaged.

@@ -71,7 +71,12 @@ def tokenize_prompts(tower: TextTower, names: Sequence[str], prompt: Prompt) -> 
     first = tower.start_length
     words_before = prompt.words.split(PLACE)[0].strip()
     before, context = _tokens(tower, words_before), _tokens(tower, prompt.context)
-    tunable = _tunable_count(tower, prompt, context)
+    tunable = len(prompt.context.split(" ")) if prompt.tokens is None else prompt.tokens
+    if tunable > len(context) or (prompt.tokens is None and tunable != len(context)):
+        raise OtptError(
+            f"The prompt {prompt.words!r} has {len(context)} tokens, not {tunable}; say how many of them to tune "
+            f"(tokens=1 to {len(context)}), or use words that are single tokens."
+        )
     if words_before not in ("", prompt.context) and tunable != len(context):
         raise OtptError(
             f"The prompt {prompt.words!r} has the class name in the middle: "
@@ -144,21 +149,6 @@ def _check_vectors(tower: TextTower, names: Sequence[str], prompt: Prompt, vecto
             f"The context was learned for {len(vectors)} classes, one each, and serves its own class list only; "
             f"{len(names)} other class names were given{where}."
         )
-
-
-def _tunable_count(tower: TextTower, prompt: Prompt, context: list[int]) -> int:
-    if prompt.tokens is not None:
-        if prompt.tokens > len(context):
-            raise OtptError(f"The prompt {prompt.words!r} has {len(context)} tokens; {prompt.tokens} cannot be tuned.")
-        return prompt.tokens
-    words = prompt.context.split(" ")
-    if len(context) != len(words):
-        long = next((w for w in words if len(_tokens(tower, w)) != 1), words[0])
-        raise OtptError(
-            f"The prompt {prompt.words!r} has {len(words)} words but {len(context)} tokens "
-            f"({long!r} is not a single token); say how many to tune (tokens=1 to {len(context)}), or use other words."
-        )
-    return len(words)
 
 
 def whole_context(tower: TextTower, prompt: Prompt) -> Prompt:

@@ -42,11 +42,10 @@ from otpt.features.embedding import embed
 from otpt.images import LIMITS, UrlLimits
 from otpt.methods import Method, Methods, register_methods, text_state
 from otpt.methods.gaussians import ridge_precision
-from otpt.methods.inits import word_prompts
 from otpt.methods.kinds import INITS, Kind
 from otpt.methods.path import PromptGroup
 from otpt.methods.prompt_tuning.state import PromptState
-from otpt.prompts import TextFeatures
+from otpt.prompts import DEFAULT_PROMPTS, TextFeatures
 from otpt.settings import Settings
 
 Floats = npt.NDArray[np.float64]
@@ -315,7 +314,7 @@ def _make(backbone: Backbone, settings: Settings, methods: Methods, cache: Featu
     assert examples.features is not None
     assert examples.labels is not None
     if examples.texts:
-        start: Any = settings.texts or word_prompts(settings)[0]
+        start: Any = settings.texts or (settings.prompts or DEFAULT_PROMPTS)[0]
     else:
         start = TextFeatures(class_means(examples.features, examples.labels, len(examples.names)))
     init = methods[0].init
@@ -331,7 +330,7 @@ def _check(backbone: Backbone, settings: Settings, methods: Methods) -> None:
 
 def _facts(settings: Settings, method: Method) -> Mapping[str, Any]:
     examples = _examples(settings, (method,))
-    prompt = settings.texts or word_prompts(settings)[0]
+    prompt = settings.texts or (settings.prompts or DEFAULT_PROMPTS)[0]
     return {"examples": examples.digest, **({"words": prompt.name} if examples.texts else {})}
 
 

@@ -30,7 +30,7 @@ from otpt.data.own import read_label_sets
 from otpt.errors import OtptError
 from otpt.methods import Batch, Kind, Methods, Output, register_kind, register_methods, text_state
 from otpt.metrics.multi_label import multi_label_table
-from otpt.prompts import Prompt
+from otpt.prompts import DEFAULT_PROMPTS
 from otpt.rejection import Rejector
 from otpt.settings import Settings
 from otpt.transfers import to_host
@@ -82,7 +82,7 @@ class MultiLabelGroup:
     """The method for several labels; see :class:`otpt.methods.Group`."""
 
     def __init__(self, methods: Methods, backbone: Backbone, settings: Settings) -> None:
-        prompt = (settings.prompts or (Prompt(),))[0]
+        prompt = (settings.prompts or DEFAULT_PROMPTS)[0]
         self.prompt, self.methods, self._backbone, self._settings = prompt.name, methods, backbone, settings
         self.state = text_state(backbone, settings, prompt, ())
         self._words: Rejector | None = None
