@@ -137,7 +137,7 @@ def chunks(images: Iterable[NamedImage], job: ClassifierJob) -> Iterator[list[Na
 
 def read_ahead(images: Iterable[NamedImage], readers: int = READERS) -> Iterator[NamedImage]:
     """The same images with their bytes, of which threads read the next ones."""
-    return look_ahead(_read, images, readers)
+    return (coming.result() for coming in look_ahead(_read, images, readers))
 
 
 def _read(image: NamedImage) -> NamedImage:

@@ -23,9 +23,8 @@ from otpt.backbones import Backbone, load_backbone, open_clip_tags
 from otpt.calibration import Calibrated, Calibration, fit_calibration, fit_label_calibration
 from otpt.data.own import read_label_sets
 from otpt.errors import OtptError, unknown
-from otpt.features.embedding import embed
 from otpt.features.inputs import ImageInput, image_inputs, is_one_image
-from otpt.features.pipeline import EncodedImage, FeaturePipeline, ImageTask
+from otpt.features.pipeline import EncodedImage, FeaturePipeline, ImageTask, embed
 from otpt.images import LIMITS, ImageSource, UrlLimits
 from otpt.methods import (
     Method,

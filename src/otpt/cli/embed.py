@@ -39,7 +39,7 @@ def embed(
         raise OtptError(f"Features cannot be written to {out!r}; expected .parquet or a folder.")
     source = open_images(images, column, split)  # before a large model is loaded
     from otpt.bulk import read_ahead
-    from otpt.features.embedding import embed as encode
+    from otpt.features.pipeline import embed as encode
     from otpt.views import ViewRecipe
 
     recipe = ViewRecipe(n_views=views)

@@ -1,13 +1,13 @@
-"""Image features on disk: encoded once, used by every later run with other methods, prompts, weights or class names.
+"""Image features on disk: encoded once, reused by later runs with other methods, prompts, weights or class names.
 
-The key is what the features depend on: backbone (weights, precision, compiled or not, kind of device), preprocessing,
-view recipe, seed and the image's content. The number of views is not in it: view v is the same however many there are,
-so an entry with 64 views also serves a run that needs one. Entries of other kinds are gradients at an initial context,
-contexts that take long to make, and digests of image files, which a warm run then need not read.
+The key covers all that the features depend on: backbone (weights, precision, compiled or not, kind of device),
+preprocessing, view recipe, seed and the image's content. It leaves out the number of views: view v is the same for any
+number, so an entry with 64 views also serves a run that needs one. Entries of other kinds are gradients at an initial
+context, contexts that are expensive to compute, and digests of image files, which spare a warm run reading them.
 
-An entry is one file: a checksum of key and content, then the array in NumPy's format. It is written under another name
-and renamed, so several processes may share a cache; a damaged entry is recomputed. The least recently used entries are
-deleted when the cache exceeds its bound.
+An entry is one file: a checksum of key and content, then the content. It is written under a temporary name and renamed,
+so several processes may share a cache; a damaged entry is recomputed. The least recently used entries are deleted when
+the cache exceeds its bound.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import math
 import os
 import sys
 import threading
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -48,7 +49,7 @@ _lock = threading.Lock()  # of all caches: an object that holds a lock cannot be
 
 
 def default_cache_folder() -> Path:
-    """``OTPT_CACHE``, or the user's cache folder by the platform's custom."""
+    """``OTPT_CACHE``, or the platform's cache folder of the user."""
     if given := os.environ.get("OTPT_CACHE"):
         return Path(given).expanduser()
     if sys.platform == "win32":
@@ -60,7 +61,7 @@ def default_cache_folder() -> Path:
 
 @dataclass(frozen=True)
 class CacheInfo:
-    """Content of a cache: images' features, gradients, the bytes of all, and contexts."""
+    """Number of entries with features, gradients and contexts, and the bytes of all entries."""
 
     folder: Path
     entries: int
@@ -70,10 +71,10 @@ class CacheInfo:
 
 
 class FeatureCache:
-    """Arrays by kind and key; any thread may read and write.
+    """Arrays by kind and key; thread-safe.
 
     Args:
-        folder: created when first written to.
+        folder: created at the first write.
         max_bytes: bound of its size; exceeded by a twentieth at most for each process that writes.
     """
 
@@ -82,71 +83,46 @@ class FeatureCache:
             raise OtptError(f"The size of the feature cache is {max_bytes} bytes; expected 1 or more.")
         self.folder = Path(folder).expanduser() if folder is not None else default_cache_folder()
         self.max_bytes = max_bytes
-        self._since_check: int | None = None
+        self._unchecked_bytes = math.inf  # written since the last check of the bound
         self._writable = True
 
     def get(self, key: str, *, kind: str = "features") -> npt.NDArray[np.floating] | None:
-        """The array of a key, or None if there is none or it is damaged."""
-        path = self._path(kind, key)
-        try:
-            data = path.read_bytes()
-        except OSError:
-            return None
-        values = _decode(data, key)
-        if values is not None:
-            with suppress(OSError):  # a read-only cache is still a cache
-                os.utime(path)
-        return values
+        """Return the array of a key, or None if it is missing or damaged."""
+        data = self._read(kind, key)
+        return None if data is None else np.load(io.BytesIO(data), allow_pickle=False)
 
     def put(self, key: str, values: npt.NDArray[np.floating], *, kind: str = "features") -> None:
         """Store an array."""
-        self._write(kind, key, _encode(values, key))
+        body = io.BytesIO()
+        np.save(body, np.ascontiguousarray(values), allow_pickle=False)
+        self._write(kind, key, body.getvalue())
 
     def digest(self, key: str) -> str | None:
-        """The digest of an image file that looked like ``key`` (:func:`file_key`) when it was read."""
-        try:
-            return self._path("digests", key).read_text(encoding="ascii")
-        except (OSError, ValueError):
-            return None
+        """Return the digest of the image file with this :func:`file_key`, or None."""
+        data = self._read("digests", key)
+        return None if data is None else data.decode()
 
     def put_digest(self, key: str, digest: str) -> None:
         """Store the digest of an image file."""
         self._write("digests", key, digest.encode())
 
-    def _write(self, kind: str, key: str, data: bytes) -> None:
-        """Write an entry. A cache that cannot be written is reported once and then left alone."""
-        if not self._writable:
-            return
-        try:
-            write_atomically(self._path(kind, key), data, durable=False)
-        except OtptError as error:
-            with _lock:
-                reported, self._writable = not self._writable, False
-            if not reported:
-                warnings.warn(f"The feature cache is no longer written: {error}", stacklevel=3)
-            return
-        with _lock:
-            checked = self._since_check is not None
-            written = self._since_check = (self._since_check or 0) + len(data)
-        if not checked or written > self.max_bytes // 20:
-            self.shrink()
-
     def info(self) -> CacheInfo:
-        """Entries and bytes, now."""
-        return self._info(self._entries())
+        """Count entries and bytes."""
+        entries = list(self._entries())
+        counts = [sum(path.suffix == f".{kind}" for _, _, path in entries) for kind in KINDS]
+        return CacheInfo(self.folder, counts[0], counts[1], sum(size for _, size, _ in entries), counts[2])
 
     def clear(self) -> CacheInfo:
-        """Delete all entries; returns what there was."""
-        removed = []
-        for entry in self._entries():
+        """Delete all entries and return their counts."""
+        before = self.info()
+        for _, _, path in self._entries():
             with suppress(OSError):
-                entry[2].unlink()
-                removed.append(entry)
-        return self._info(removed)
+                path.unlink()
+        return before
 
     def shrink(self) -> None:
         """Delete the least recently used entries until the size is within its bound."""
-        self._since_check = 0
+        self._unchecked_bytes = 0
         remove_leftovers(self.folder)
         entries = sorted(self._entries())
         total = sum(size for _, size, _ in entries)
@@ -157,9 +133,39 @@ class FeatureCache:
                 path.unlink()
             total -= size
 
-    def _entries(self) -> list[tuple[int, int, Path]]:
+    def _read(self, kind: str, key: str) -> bytes | None:
+        """Return the content of an entry and mark it as used."""
+        path = self._path(kind, key)
+        try:
+            data = path.read_bytes()
+        except OSError:
+            return None
+        checksum, content = data[:_CHECKSUM], data[_CHECKSUM:]
+        if hashlib.sha256(key.encode() + content).digest() != checksum:
+            return None
+        with suppress(OSError):  # a read-only cache is still a cache
+            os.utime(path)
+        return content
+
+    def _write(self, kind: str, key: str, content: bytes) -> None:
+        """Write an entry; warn once if the cache is not writable, then leave it alone."""
+        if not self._writable:
+            return
+        checksum = hashlib.sha256(key.encode() + content).digest()
+        try:
+            write_atomically(self._path(kind, key), checksum + content, durable=False)
+        except OtptError as error:
+            with _lock:
+                first, self._writable = self._writable, False
+            if first:
+                warnings.warn(f"The feature cache is no longer written: {error}", stacklevel=3)
+            return
+        self._unchecked_bytes += len(content)
+        if self._unchecked_bytes > self.max_bytes // 20:
+            self.shrink()
+
+    def _entries(self) -> Iterator[tuple[int, int, Path]]:
         """(time of last use, bytes, file) of each entry."""
-        found = []
         for kind in KINDS:
             paths: list[Path] = []
             with suppress(OSError):  # a folder that cannot be listed now
@@ -167,12 +173,7 @@ class FeatureCache:
             for path in paths:
                 with suppress(OSError):  # another process may just have deleted it
                     stat = path.stat()
-                    found.append((stat.st_mtime_ns, stat.st_size, path))
-        return found
-
-    def _info(self, entries: Sequence[tuple[int, int, Path]]) -> CacheInfo:
-        counts = [sum(path.suffix == f".{kind}" for _, _, path in entries) for kind in KINDS]
-        return CacheInfo(self.folder, counts[0], counts[1], sum(size for _, size, _ in entries), counts[2])
+                    yield stat.st_mtime_ns, stat.st_size, path
 
     def _path(self, kind: str, key: str) -> Path:
         return self.folder / kind / key[:2] / f"{key}.{kind}"
@@ -194,28 +195,10 @@ def feature_key(backbone: Backbone, recipe: ViewRecipe, seed: int, features: str
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
-def _encode(values: npt.NDArray[np.floating], key: str) -> bytes:
-    body = io.BytesIO()
-    np.save(body, np.ascontiguousarray(values), allow_pickle=False)
-    return hashlib.sha256(key.encode() + body.getvalue()).digest() + body.getvalue()
-
-
-def _decode(data: bytes, key: str) -> npt.NDArray[np.floating] | None:
-    checksum, body = data[:_CHECKSUM], data[_CHECKSUM:]
-    if hashlib.sha256(key.encode() + body).digest() != checksum:
-        return None
-    try:
-        values: npt.NDArray[np.floating] = np.load(io.BytesIO(body), allow_pickle=False)
-    except ValueError:
-        return None
-    return values if values.ndim == 2 and values.dtype.kind == "f" else None
-
-
 def file_key(source: Any) -> str | None:
-    """64 hexadecimal digits of what a file looks like from outside: path, size, and times of its last changes.
+    """64 hexadecimal digits of a file's path, size and times of its last changes.
 
-    None for images that are not files, and for a file that was changed within the last two seconds, when a second
-    change could go unnoticed.
+    None for images that are not files, and for a file that changed within the last two seconds.
     """
     if not isinstance(source, (str, Path)):
         return None

@@ -1,4 +1,4 @@
-"""Images as a caller gives them: one or many, in any form, lazily."""
+"""A caller's images: one or many, in any form, read lazily."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from otpt.images import ImageSource, NamedImage, is_array, is_file_object, read_
 
 
 class ImageInput(NamedTuple):
-    """The name of an image in messages, how to get it, and the name that keys its views (None: its content)."""
+    """Name of an image in messages, function that returns it, and key of its views (None: its content)."""
 
     shown: str
     source: Callable[[], ImageSource]
@@ -22,7 +22,7 @@ class ImageInput(NamedTuple):
 
 
 def is_one_image(given: Any) -> bool:
-    """Whether something is a single image, not a list, an iterator or a batch (B, C, H, W) of them."""
+    """Whether this is a single image, not a list, an iterator or a batch (B, C, H, W)."""
     if is_array(given):
         return bool(given.ndim != 4)
     one = (str, bytes, bytearray, memoryview, os.PathLike, Image.Image)
@@ -31,10 +31,10 @@ def is_one_image(given: Any) -> bool:
 
 
 def image_inputs(images: Iterable[Any], image_ids: Iterable[str] | None = None) -> Iterator[ImageInput]:
-    """The images in their order, read lazily.
+    """Yield the images in order, lazily.
 
-    ``images`` may hold images, batches (B, C, H, W) or (images, labels) pairs as data loaders give them, rows of a
-    Hugging Face data set, or :class:`NamedImage` items, as :func:`otpt.data.open_source` yields them.
+    ``images`` may hold images, batches (B, C, H, W) or (images, labels) pairs of a data loader, rows of a Hugging Face
+    data set, or :class:`NamedImage` items of :func:`otpt.data.open_source`.
     """
     if is_one_image(images):
         words = repr(images[:100]) if isinstance(images, str) else f"({type(images).__name__})"
@@ -42,21 +42,21 @@ def image_inputs(images: Iterable[Any], image_ids: Iterable[str] | None = None) 
             f"A single image {words} was given; expected a list of images or a batch (B, C, H, W); write [image]."
         )
     names = None if image_ids is None else iter(image_ids)
-    for position, image in enumerate(each for item in images for each in _images_of(item)):
+    for position, image in enumerate((each for item in images for each in _images_of(item)), start=1):
         name = None if names is None else next(names, None)
         if names is not None and name is None:
             raise OtptError("There must be as many image ids as images; one list is shorter.")
         if isinstance(image, NamedImage):
             yield ImageInput(image.id, image.read, name)
             continue
-        shown = str(image) if isinstance(image, (str, os.PathLike)) else f"image {position + 1}"
+        shown = str(image) if isinstance(image, (str, os.PathLike)) else f"image {position}"
         yield ImageInput(shown, _source(image), name)
     if names is not None and next(names, None) is not None:
         raise OtptError("There must be as many image ids as images; one list is shorter.")
 
 
 def _images_of(item: Any) -> Iterable[Any]:
-    """The images of an item: itself, those of a batch, the first of a pair, or the image of a row."""
+    """The images of an item: an image, a batch, a pair of images and labels, or a row."""
     if isinstance(item, NamedImage):
         return (item,)
     if isinstance(item, (tuple, list)) and item and not isinstance(item[0], (int, float)):
@@ -70,7 +70,7 @@ def _images_of(item: Any) -> Iterable[Any]:
 
 
 def _source(image: ImageSource) -> Callable[[], ImageSource]:
-    """How the threads of the pipeline get an image; a file object is read now, by the thread that it belongs to."""
+    """Return a function that returns the image; a file object is read now, in the caller's thread."""
     if isinstance(image, Image.Image) or not is_file_object(image):
         return lambda: image
     try:

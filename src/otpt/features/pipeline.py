@@ -1,7 +1,7 @@
-"""Images → image features, in order: from the cache where it has them, else views are made and encoded.
+"""Images → image features, in order: from the cache, or by making and encoding views.
 
-Threads look into the cache, decode and augment ahead; the image tower fills the cores meanwhile. An image that is in
-the cache is neither decoded nor encoded, and not even read if its file looks unchanged.
+Threads query the cache, decode and augment ahead while the image tower fills the cores. A cached image is neither
+decoded nor encoded, and not even read if its file looks unchanged.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -27,14 +26,14 @@ from torch import Tensor
 from otpt.backbones import Backbone
 from otpt.errors import OtptError
 from otpt.features.cache import FeatureCache, feature_key, file_key
-from otpt.images import ImageFeatures, ImageSource, UrlLimits, open_with_digest
+from otpt.features.inputs import image_inputs
+from otpt.images import LIMITS, ImageFeatures, ImageSource, UrlLimits, open_with_digest
 from otpt.transfers import to_device, to_host
 from otpt.views import ViewRecipe, make_views
 
 _MOST_THREADS = 16
-_NOT_WANTED = "The result of this image is no longer needed."
 _KEPT_PIXELS = 4 * 2**20
-"""Pixels of an image that is kept until its further views are made; a larger one is opened again."""
+"""Largest image that stays decoded until its further views are made; a larger one is opened again."""
 
 _In = TypeVar("_In")
 _Out = TypeVar("_Out")
@@ -45,20 +44,20 @@ Opened = tuple[Image.Image, str]
 
 @dataclass(frozen=True)
 class ImageTask:
-    """An image whose features are wanted.
+    """An image to encode.
 
     Attributes:
-        key: what the caller knows it by; messages call the image ``str(key)``.
-        source: gives where to open it; called by any thread.
-        recipes: the views that are wanted, each kind once (:attr:`ViewRecipe.kind`).
+        key: the caller's name of the image; messages show ``str(key)``.
+        source: returns what to open; called by any thread.
+        recipes: the views to encode, each kind once (:attr:`ViewRecipe.kind`).
         seed: of the views.
-        image_id: names the image for its random views; None: its content.
-        keep_image: a method takes the image itself.
-        predictor: what predicts it, for :func:`otpt.methods.predictor.stream`.
-        urls: limits of sources that are addresses; None refuses them.
-        wanted: whether its result is still needed; None: always.
-        pixels: of the decoded image, for :class:`PixelBudget`; 0: not counted.
-        first_pass: it is seen by methods that see all images first, and its prediction is not used.
+        image_id: keys the random views; None for the digest of the content.
+        keep_image: a method needs the image itself.
+        predictor: predicts the image in :func:`otpt.methods.predictor.stream`.
+        urls: limits of downloads; None refuses URLs.
+        wanted: returns whether the result is still needed; None for always.
+        pixels: of the decoded image, for :class:`PixelBudget`; 0 if not counted.
+        first_pass: only for methods that see all images first; its prediction is not used.
     """
 
     key: Any
@@ -73,16 +72,22 @@ class ImageTask:
     pixels: int = 0
     first_pass: bool = False
 
+    @property
+    def abandoned(self) -> OtptError | None:
+        """The error if the result is no longer needed."""
+        gone = self.wanted is not None and not self.wanted()
+        return OtptError("The result of this image is no longer needed.") if gone else None
+
 
 class PixelBudget:
-    """Limits the pixels of decoded images in memory: further images wait, a larger one is decoded alone."""
+    """Bound of the pixels of decoded images in memory; an image beyond the bound is decoded alone."""
 
     def __init__(self, pixels: int) -> None:
         self._limit, self._used, self._change = pixels, 0, threading.Condition()
 
     @contextmanager
     def hold(self, pixels: int) -> Iterator[None]:
-        """Wait until there is room for this many pixels, then hold it."""
+        """Wait for this part of the budget, then hold it."""
         with self._change:
             self._change.wait_for(lambda: not self._used or self._used + pixels <= self._limit)
             self._used += pixels
@@ -96,15 +101,16 @@ class PixelBudget:
 
 @dataclass(eq=False)
 class EncodedImage:
-    """An image on its way to features.
+    """An image and its features.
 
     Attributes:
-        features: by kind of views, unit features (n, D) of its first views on the backbone's device.
-        pixels: by kind, (m, 3, S, S) of the next views, which are to be encoded.
-        missing: by kind, the number of views that it should have.
-        digest: of its content.
-        opened: the decoded image, where it is needed again.
-        error: why there are no features.
+        features: by kind of views, unit features (n, D) of the first views, on the backbone's device.
+        pixels: by kind, (m, 3, S, S) of the next views to encode.
+        missing: by kind, the number of views required.
+        digest: of the image's content.
+        opened: the decoded image, if it is needed again.
+        error: the reason why there are no features.
+        new: whether it has features that the cache lacks.
     """
 
     task: ImageTask
@@ -115,10 +121,9 @@ class EncodedImage:
     opened: Opened | None = None
     error: OtptError | None = None
     new: bool = False
-    """Whether something was encoded, which the cache does not have."""
 
     def open(self) -> Opened:
-        """The image, opened again unless it was kept."""
+        """Return the decoded image; open it again if necessary."""
         found = self.opened or open_with_digest(self.task.source(), urls=self.task.urls)
         if self.digest and found[1] != self.digest:
             raise OtptError("The image changed between two reads; leave its file unchanged and try again.")
@@ -126,17 +131,18 @@ class EncodedImage:
 
 
 class FeaturePipeline:
-    """Features of images, in their order.
+    """Features of images, in order.
 
     Args:
         cache: None to encode everything.
-        threads: that decode and augment; by default one per core, 16 at most. 0: none, all in the calling thread.
-        features: "full", as the backbone gives them, or "float16", rounded.
-        fixed_chunks: encode views in chunks of a fixed size, so that a view has the same bits in any batch; without,
+        threads: number of threads that decode and augment; by default one per core, 16 at most; 0 for the calling
+            thread alone.
+        features: "full" precision of the backbone, or rounded to "float16".
+        fixed_chunks: encode views in chunks of a fixed size, so that a view has the same bits in any batch; otherwise
             few views are encoded faster and agree to rounding.
-        pixels: limit of decoded images in memory; None for none.
-        clock: called with an image's task, "decode", "views", "encode" or "predict", and the seconds that this took
-            for the image, or for the batch that it was in; from any thread.
+        pixels: bound of decoded images in memory; None for no bound.
+        clock: called from any thread with a task, "decode", "views", "encode" or "predict", and the seconds it took
+            for the image or its batch.
     """
 
     def __init__(
@@ -158,140 +164,126 @@ class FeaturePipeline:
         self._dtype: Any = np.float64 if backbone.dtype == torch.float64 else np.float32
 
     def __call__(self, tasks: Iterable[ImageTask]) -> Iterator[tuple[ImageTask, EncodedImage | OtptError]]:
-        """(task, features of all views, or why there are none), in order."""
-        for batch in self.batches(tasks):
+        """Yield (task, the features of all its views or the error), in order."""
+        whole = (replace(task, recipes=[each.of(each.n_views) for each in task.recipes]) for task in tasks)
+        for batch in self.batches(whole):
             self.store(batch)
             for image in batch:
                 yield image.task, image.error or image
 
-    def batches(self, tasks: Iterable[ImageTask], *, in_rounds: bool = False) -> Iterator[list[EncodedImage]]:
-        """Encoded images, as many at a time as fill the image tower; tasks are read a few ahead.
+    def batches(self, tasks: Iterable[ImageTask]) -> Iterator[list[EncodedImage]]:
+        """Yield encoded images in batches that fill the image tower; tasks are read a few ahead.
 
-        ``in_rounds``: of a recipe in rounds only the first one; see :meth:`encode_more`.
+        Of a recipe in rounds only the first round is encoded; see :meth:`encode_more`.
         """
-
-        at_once = self._backbone.views_at_once
         waiting: list[EncodedImage] = []
         views = 0
-        for coming in _look_ahead(partial(self._prepare, in_rounds=in_rounds), tasks, self._threads):
-            if waiting and not self._fixed_chunks and not coming.done():  # need not wait for a large image
-                self._encode(waiting)
-                yield waiting
+        for coming in look_ahead(self._prepare, tasks, self._threads):
+            if waiting and not self._fixed_chunks and not coming.done():  # do not wait for a large image
+                yield self._encode(waiting)
                 waiting, views = [], 0
             image = coming.result()
             waiting.append(image)
             views += sum(len(pixels) for pixels in image.pixels.values())
-            if views == 0 or views >= at_once:
-                self._encode(waiting)
-                yield waiting
+            if views == 0 or views >= self._backbone.views_at_once:
+                yield self._encode(waiting)
                 waiting, views = [], 0
         if waiting:
-            self._encode(waiting)
-            yield waiting
+            yield self._encode(waiting)
 
     def reopening(self, images: Sequence[EncodedImage]) -> AbstractContextManager[None]:
-        """Hold the pixels of images that a method opens again."""
+        """Hold the pixel budget of images that a method opens again."""
         again = sum(image.task.pixels for image in images if image.task.keep_image and image.opened is None)
         return nullcontext() if self._pixels is None or not again else self._pixels.hold(again)
 
     def encode_more(self, images: Sequence[EncodedImage]) -> None:
-        """Make and encode the views that images are missing (:attr:`EncodedImage.missing`)."""
-        for _ in look_ahead(self._make_missing, images, self._threads):
-            pass
+        """Make and encode the views in :attr:`EncodedImage.missing`."""
+        for made in look_ahead(self._make_missing, images, self._threads):
+            made.result()
         self._encode(images)
 
     def store(self, images: Sequence[EncodedImage]) -> None:
-        """Put what was encoded into the cache; it comes to the host in one copy."""
-        if self._cache is not None:
-            new = {
-                self._key(image.task, recipe, image.digest): image.features[recipe.kind]
-                for image in images
-                if image.new and image.error is None and image.task.image_id is None
-                for recipe in image.task.recipes
-            }
-            stored = [each.half() if self._form == "float16" else each for each in new.values()]
-            for key, features in zip(new, to_host(stored), strict=True):
-                self._cache.put(key, features.numpy())
+        """Write new features to the cache, after one copy to the host."""
+        if self._cache is None:
+            return
+        new = {
+            self._key(image.task, recipe, image.digest): image.features[recipe.kind]
+            for image in images
+            if image.new and image.error is None and image.task.image_id is None
+            for recipe in image.task.recipes
+        }
+        stored = [each.half() if self._form == "float16" else each for each in new.values()]
+        for key, features in zip(new, to_host(stored), strict=True):
+            self._cache.put(key, features.numpy())
 
-    def _prepare(self, task: ImageTask, *, in_rounds: bool) -> EncodedImage:
-        """Do what needs no image tower; called by any thread."""
-        found = EncodedImage(task)
+    def _prepare(self, task: ImageTask) -> EncodedImage:
+        """Query the cache, or decode the image and make its first views; called by any thread."""
+        image = EncodedImage(task)
         with nullcontext() if self._pixels is None else self._pixels.hold(task.pixels):
             try:
-                self._open(found, in_rounds)
+                self._open(image)
             except OtptError as error:
-                return EncodedImage(task, error=error)
-        return found
+                image.error = error
+        return image
 
-    def _open(self, found: EncodedImage, in_rounds: bool) -> None:
-        """Look into the cache, or decode the image and make its first views."""
-        task = found.task
-        if task.wanted is not None and not task.wanted():
-            raise OtptError(_NOT_WANTED)
+    def _open(self, image: EncodedImage) -> None:
+        task, cache = image.task, self._cache
+        if error := task.abandoned:
+            raise error
         source = task.source()
         if isinstance(source, ImageFeatures):
             given = to_device(torch.from_numpy(source.views), self._backbone.device, self._backbone.dtype)
-            found.features = {recipe.kind: given for recipe in task.recipes}
+            image.features = {recipe.kind: given for recipe in task.recipes}
             return
-        file = None if self._cache is None else file_key(source)
-        known = None if self._cache is None or file is None else self._cache.digest(file)
+        file = None if cache is None else file_key(source)
+        known = None if cache is None or file is None else cache.digest(file)
         if known is not None and not task.keep_image:
-            found.digest, found.features = known, self._cached(task, known, in_rounds)
-            if len(found.features) == len(task.recipes):
+            image.digest, image.features = known, self._cached(task, known)
+            if len(image.features) == len(task.recipes):
                 return
         begun = time.perf_counter()
-        opened = open_with_digest(source, urls=task.urls)
+        image.opened = opened, image.digest = open_with_digest(source, urls=task.urls)
         self.note([task], "decode", begun)
-        found.digest = opened[1]
-        if self._cache is not None and file is not None and known != found.digest:
-            self._cache.put_digest(file, found.digest)
-        found.features = self._cached(task, found.digest, in_rounds)
-        for recipe in task.recipes:
-            if recipe.kind not in found.features:
-                count = min((recipe.n_views, *recipe.rounds)) if in_rounds else recipe.n_views
-                found.pixels[recipe.kind] = self._views(task, recipe, opened, 0, count)
-        again = task.keep_image or any(recipe.rounds for recipe in task.recipes if in_rounds)
-        if again and opened[0].width * opened[0].height <= _KEPT_PIXELS:
-            found.opened = opened
+        if cache is not None and file is not None and known != image.digest:
+            cache.put_digest(file, image.digest)
+        image.features = self._cached(task, image.digest)
+        unknown = [recipe for recipe in task.recipes if recipe.kind not in image.features]
+        image.missing = {recipe.kind: min((recipe.n_views, *recipe.rounds)) for recipe in unknown}
+        self._make_missing(image)
+        again = task.keep_image or any(recipe.rounds for recipe in task.recipes)
+        if not again or opened.width * opened.height > _KEPT_PIXELS:
+            image.opened = None
 
     def _make_missing(self, image: EncodedImage) -> None:
-        """Make the views that an image is missing; called by any thread."""
+        """Make the views in :attr:`EncodedImage.missing`; called by any thread."""
+        task = image.task
         try:
-            opened = image.open()
-            for recipe in image.task.recipes:
+            opened, digest = image.open()
+            for recipe in task.recipes:
                 if recipe.kind in image.missing:
-                    count, known = image.missing[recipe.kind], len(image.features[recipe.kind])
-                    image.pixels[recipe.kind] = self._views(image.task, recipe, opened, known, count)
+                    begun = time.perf_counter()
+                    image.pixels[recipe.kind] = make_views(
+                        opened,
+                        recipe,
+                        self._backbone.preprocessing,
+                        seed=task.seed,
+                        image_id=digest if task.image_id is None else task.image_id,
+                        dtype=self._dtype,
+                        first=len(image.features.get(recipe.kind, ())),
+                        last=image.missing[recipe.kind],
+                    )
+                    self.note([task], "views", begun)
         except OtptError as error:
             image.error = error
         image.missing = {}
 
-    def _views(
-        self, task: ImageTask, recipe: ViewRecipe, opened: Opened, first: int, last: int
-    ) -> npt.NDArray[np.floating]:
-        begun = time.perf_counter()
-        image, digest = opened
-        views = make_views(
-            image,
-            recipe,
-            self._backbone.preprocessing,
-            seed=task.seed,
-            image_id=digest if task.image_id is None else task.image_id,
-            dtype=self._dtype,
-            first=first,
-            last=last,
-        )
-        self.note([task], "views", begun)
-        return views
-
-    def _encode(self, images: Sequence[EncodedImage]) -> None:
-        """Encode all views that wait, of all images together."""
+    def _encode(self, images: list[EncodedImage]) -> list[EncodedImage]:
+        """Encode the pixels of all images together, in place."""
         for image in images:
-            if image.task.wanted is not None and not image.task.wanted():
-                image.error = OtptError(_NOT_WANTED)
+            image.error = image.error or image.task.abandoned
         pending = [image for image in images if image.pixels and image.error is None]
         if not pending:
-            return
+            return images
         begun = time.perf_counter()
         new = [torch.from_numpy(pixels) for image in pending for pixels in image.pixels.values()]
         features = self._backbone.encode_pixels(
@@ -307,26 +299,23 @@ class FeaturePipeline:
                 image.features[kind] = own if known is None else torch.cat([known, own])
             image.pixels, image.new = {}, True
         self.note((image.task for image in pending), "encode", begun)
+        return images
 
     def note(self, tasks: Iterable[ImageTask], part: str, begun: float) -> None:
-        """Tell the clock how long a part of the work took."""
+        """Report the time since ``begun`` to the clock."""
         if self._clock is not None:
             seconds = time.perf_counter() - begun
             for task in tasks:
                 self._clock(task, part, seconds)
 
-    def _cached(self, task: ImageTask, digest: str, in_rounds: bool) -> dict[str, Tensor]:
-        """Features by kind of views, where the cache has them; of a recipe in rounds as many rounds as it has."""
+    def _cached(self, task: ImageTask, digest: str) -> dict[str, Tensor]:
+        """Cached features by kind of views; of a recipe in rounds, all cached rounds."""
         found: dict[str, Tensor] = {}
-        if self._cache is None or task.image_id is not None:
-            return found
-        for recipe in task.recipes:
+        for recipe in task.recipes if self._cache is not None and task.image_id is None else ():
             features = self._cache.get(self._key(task, recipe, digest))
-            if features is None:
-                continue
-            rounds = recipe.rounds if in_rounds else ()
-            count = max((n for n in (*rounds, recipe.n_views) if n <= len(features)), default=0)
-            if count:
+            stored = 0 if features is None else len(features)
+            count = max((n for n in (*recipe.rounds, recipe.n_views) if n <= stored), default=0)
+            if features is not None and count:
                 own = torch.from_numpy(np.array(features[:count]))
                 found[recipe.kind] = to_device(own, self._backbone.device, self._backbone.dtype)
         return found
@@ -335,12 +324,8 @@ class FeaturePipeline:
         return feature_key(self._backbone, recipe, task.seed, self._form, digest)
 
 
-def look_ahead(work: Callable[[_In], _Out], items: Iterable[_In], threads: int) -> Iterator[_Out]:
-    """The results in order; ``threads`` are at work on the next items, read no further ahead than two more."""
-    return (coming.result() for coming in _look_ahead(work, items, threads))
-
-
-def _look_ahead(work: Callable[[_In], _Out], items: Iterable[_In], threads: int) -> Iterator[Future[_Out]]:
+def look_ahead(work: Callable[[_In], _Out], items: Iterable[_In], threads: int) -> Iterator[Future[_Out]]:
+    """Yield the results in order; threads work on the next items, at most ``threads`` + 2 of them."""
     if threads == 0:
         for item in items:
             done: Future[_Out] = Future()
@@ -359,3 +344,29 @@ def _look_ahead(work: Callable[[_In], _Out], items: Iterable[_In], threads: int)
             yield under_way.popleft()
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
+
+
+def embed(
+    backbone: Backbone,
+    images: Iterable[Any],
+    views: int | ViewRecipe = 1,
+    *,
+    seed: int = 0,
+    workers: int | None = None,
+    urls: UrlLimits | None = LIMITS,
+) -> Iterator[npt.NDArray[np.floating] | OtptError]:
+    """Yield unit features (D,) of images, in order; the error of a bad image instead.
+
+    The unit features of several views are averaged and normalised.
+    """
+    recipe = views if isinstance(views, ViewRecipe) else ViewRecipe(n_views=views)
+    tasks = (
+        ImageTask(each.shown, each.source, [recipe], seed, each.image_id, urls=urls) for each in image_inputs(images)
+    )
+    for _, found in FeaturePipeline(backbone, threads=workers)(tasks):
+        if isinstance(found, OtptError):
+            yield found
+            continue
+        features = found.features[recipe.kind]
+        mean = features[0] if len(features) == 1 else features.mean(dim=0)
+        yield (mean / mean.norm() if len(features) > 1 else mean).cpu().numpy()

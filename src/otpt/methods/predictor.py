@@ -189,7 +189,7 @@ def stream(
                 raise
             return [error] * len(batch.images)
 
-    for images in pipeline.batches(tasks, in_rounds=True):
+    for images in pipeline.batches(tasks):
         more = [image for image in images if any(recipe.rounds for recipe in image.task.recipes)]
         while more:
             for image in more:

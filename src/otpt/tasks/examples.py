@@ -38,7 +38,7 @@ from otpt.calibration.maps import stratified_folds
 from otpt.data.own import image_folder
 from otpt.errors import OtptError, unknown
 from otpt.features.cache import FeatureCache
-from otpt.features.embedding import embed
+from otpt.features.pipeline import embed
 from otpt.images import LIMITS, UrlLimits
 from otpt.methods import Method, Methods, register_methods, text_state
 from otpt.methods.gaussians import ridge_precision
