@@ -22,6 +22,7 @@ import threading
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
@@ -29,7 +30,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 import httpx
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, UnidentifiedImageError
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from otpt._version import __version__
 from otpt.errors import OtptError, cannot_read
@@ -54,16 +55,6 @@ _T = TypeVar("_T")
 _CHANNELS = (1, 3, 4)  # grey, RGB, RGBA
 _ROUNDING = 1e-6
 _EXPECTED = "expected (H, W), (H, W, C) or (C, H, W) with 1, 3 or 4 channels, in uint8 or as floats in [0, 1]"
-_ORIENTATION_TAG = 0x0112
-_UPRIGHT = {
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
-}
 # Python's warning filters belong to the whole process: only one thread at a time may change and restore them.
 _warning_lock = threading.Lock()
 
@@ -127,7 +118,7 @@ def open_with_digest(
             opened, name = source, "the given image"
         else:
             data, name = _file_bytes(source, urls)
-            opened = _open(io.BytesIO(data), name)
+            opened = open_header(io.BytesIO(data), name=name)
         _check_size(opened.size, name, max_pixels)
         image = _to_rgb(_load(opened, name), name)
     digest = hashlib.sha256(b"%d %d\n" % image.size)
@@ -156,17 +147,15 @@ def _file_bytes(source: Any, urls: UrlLimits | None) -> tuple[bytes, str]:
 
 
 def _read_file(path: Path) -> bytes:
+    if os.path.exists(path) and not os.path.isfile(path):  # a pipe would block
+        kind = "a folder" if path.is_dir() else "not a regular file"
+        raise OtptError(f"{str(path)!r} is {kind}; give the path of an image file.")
     try:
-        if path.exists() and not path.is_file():  # a pipe would block
-            kind = "a folder" if path.is_dir() else "not a regular file"
-            raise OtptError(f"{str(path)!r} is {kind}; give the path of an image file.")
         return path.read_bytes()
     except FileNotFoundError:
         raise OtptError(f"There is no image at {str(path)!r}; check the path.") from None
-    except OSError as error:
-        raise OtptError(f"Cannot read {str(path)!r}: {_reason(error)}.") from None
-    except ValueError as error:  # a null character in the path
-        raise error if isinstance(error, OtptError) else cannot_read("image", path, error) from None
+    except (OSError, ValueError) as error:  # a null character in the path
+        raise cannot_read("image", path, error) from None
 
 
 def is_file_object(source: object) -> bool:
@@ -235,17 +224,12 @@ async def _download(url: str, limits: UrlLimits, address: str | None) -> bytes:
             if response.status_code != 200:
                 answer = f"{response.status_code} ({response.reason_phrase})"
                 raise OtptError(f"Cannot fetch {url!r}: the server answered {answer}; {own}")
-            announced = response.headers.get("Content-Length", "")
-            too_large = announced.isdecimal() and int(announced) > limits.max_bytes
             async for part in response.aiter_bytes():
                 data += part
-                too_large = too_large or len(data) > limits.max_bytes
-                if too_large:
-                    break
-        if too_large:
-            raise OtptError(
-                f"The file at {url!r} has more than {limits.max_bytes:,} bytes; download it and give its path."
-            )
+                if len(data) > limits.max_bytes:
+                    raise OtptError(
+                        f"The file at {url!r} has more than {limits.max_bytes:,} bytes; download it and give its path."
+                    )
     except (TimeoutError, httpx.TimeoutException):
         raise OtptError(
             f"Cannot fetch {url!r} within {limits.seconds:g} s; try again, or download it and give its path."
@@ -257,13 +241,10 @@ async def _download(url: str, limits: UrlLimits, address: str | None) -> bytes:
     return bytes(data)
 
 
-def open_header(file: IO[bytes], formats: tuple[str, ...]) -> Image.Image:
-    """Read the header of an image file of one of Pillow's formats, without decoding it."""
-    return _open(file, "the given bytes", formats)
-
-
-def _open(file: IO[bytes], name: str, formats: tuple[str, ...] | None = None) -> Image.Image:
-    """Read an image file's header."""
+def open_header(
+    file: IO[bytes], formats: tuple[str, ...] | None = None, *, name: str = "the given bytes"
+) -> Image.Image:
+    """Read the header of an image file in one of Pillow's ``formats``, without decoding it."""
     try:
         return _quietly(lambda: Image.open(file, formats=formats))
     except UnidentifiedImageError:
@@ -277,11 +258,7 @@ def _load(image: Image.Image, name: str) -> Image.Image:
     if image.format == "EPS":  # Pillow gives PostScript to Ghostscript
         raise OtptError(f"Cannot use {name} as an image: EPS files are programs; convert it to PNG or JPEG.")
     try:
-        # Only ICO readers warn while decoding; the other formats decode outside the lock, in parallel.
-        if image.format == "ICO":
-            _quietly(image.load)
-        else:
-            image.load()
+        image.load()
     except MemoryError:
         raise
     except Exception as error:
@@ -291,7 +268,8 @@ def _load(image: Image.Image, name: str) -> Image.Image:
 
 def _to_rgb(image: Image.Image, name: str) -> Image.Image:
     """Return a new, upright image in 8-bit RGB."""
-    orientation = _UPRIGHT.get(_quietly(lambda: _orientation(image)))
+    with suppress(Exception):  # corrupt metadata; the pixels are still usable
+        image = _quietly(lambda: ImageOps.exif_transpose(image))
     try:
         if image.mode.startswith("I"):
             image = Image.fromarray(_eight_bits(np.asarray(image), name))
@@ -307,19 +285,8 @@ def _to_rgb(image: Image.Image, name: str) -> Image.Image:
         raise
     except ValueError:
         raise OtptError(f"{name} has the colour mode {image.mode!r}, which has no RGB form; convert it.") from None
-    if orientation is not None:
-        rgb = rgb.transpose(orientation)
-    # A later reader must not rotate the image again, nor carry the file's metadata along.
-    rgb.info = {}
+    rgb.info = {}  # without the file's metadata
     return rgb
-
-
-def _orientation(image: Image.Image) -> int:
-    try:
-        value = image.getexif().get(_ORIENTATION_TAG, 1)
-    except Exception:  # corrupt metadata; the pixels are still usable
-        return 1
-    return value if isinstance(value, int) else 1
 
 
 def _check_size(size: tuple[int, int], name: str, max_pixels: int) -> None:
@@ -357,9 +324,9 @@ def is_array(source: object) -> bool:
 def rgb_array(source: Any) -> NDArray[np.uint8]:
     """Convert an array or tensor (H, W), (H, W, C) or (C, H, W) to (H, W, 3) uint8.
 
-    Floats v in [0, 1] become ⌊255·v + ½⌋, the inverse of ``ToTensor``; 16-bit
-    values are scaled by 255/65535; grey is repeated, and an alpha channel dropped. A shape such as (3, 4, 3), which
-    is ambiguous, is read channels-last in an array and channels-first in a tensor, by the convention of each.
+    Floats v in [0, 1] become ⌊255·v + ½⌋, the inverse of ``ToTensor``; 16-bit values are scaled by 255/65535; grey is
+    repeated, and an alpha channel dropped. An ambiguous shape such as (3, 4, 3) is channels-last in an array and
+    channels-first in a tensor.
     """
     tensor = not isinstance(source, np.ndarray)
     given = f"{'a tensor' if tensor else 'an array'} of shape {tuple(source.shape)} and type {source.dtype}"

@@ -11,8 +11,8 @@ A shear moves each line (row or column) by one constant c = factor·(i + ½), so
 f = c − ⌊c⌋ and the neighbours a, b at a constant distance. Pillow computes that in double precision, but only the
 whole numbers ⌊k·f⌋ for k = |b − a| ≤ 255 matter, and these change only where f passes a fraction n/k. So f may be
 replaced by any number between the same two neighbouring fractions (of the Farey sequence of order 255). Their
-midpoint f' keeps every k·f' at least 1/510 away from whole numbers: float32 then cannot round across one. Lines
-whose f is such a fraction, or closer to one than double precision resolves, are computed as in Pillow.
+midpoint f' keeps every k·f' at least 1/510 away from whole numbers: float32 then cannot round across one. If a line's
+f is such a fraction, or closer to one than double precision resolves, Pillow computes the image.
 
 Pillow built with fused multiply-add (not so on x86-64) may itself differ from this by one level in rare
 pixels.
@@ -34,6 +34,8 @@ Doubles = NDArray[np.float64]
 
 # Pixels of one channel interpolated at a time: keeps the working set within the second-level cache.
 _ROTATE_CHUNK, _SHEAR_CHUNK = 7_168, 50_176
+
+_AFFINE, _BILINEAR = Image.Transform.AFFINE, Image.Resampling.BILINEAR
 
 # Positions below 2¹⁰ pixels are rounded by at most 2⁻⁴³ in double precision, k·f by 255 times that.
 _TOO_NEAR = 2.0**-34
@@ -121,40 +123,45 @@ def shear_x(pixels: Bytes, factor: float) -> Bytes:
 def shear_y(pixels: Bytes, factor: float) -> Bytes:
     """Column x is sampled at y + factor·(x + ½); black outside."""
     size = pixels.shape[-1]
-    shift, weights, doubtful, runs = _lines(factor, size)
+    shift = np.multiply(np.arange(size) + 0.5, factor)  # of each column
+    whole = np.floor(shift)
+    weights = _weights(shift - whole)
+    if weights is None:
+        matrix = (1, 0, 0, factor, 1, 0)
+        planes = [Image.fromarray(each).transform((size, size), _AFFINE, matrix, _BILINEAR) for each in pixels]
+        return np.stack([np.asarray(each) for each in planes])
     out = np.empty_like(pixels)
     line = np.empty((3, size + 1, size), np.float32)
-    for first, last, offset in runs:
+    offsets = np.clip(whole, -size, size).astype(np.intp)
+    starts: list[int] = [0, *(np.flatnonzero(np.diff(offsets)) + 1).tolist(), size]
+    for first, last in itertools.pairwise(starts):  # columns of equal whole shift
         columns = slice(first, last)
-        _gather(line[:, :, columns].transpose(1, 0, 2), pixels[:, :, columns].transpose(1, 0, 2), offset)
+        source = pixels[:, :, columns].transpose(1, 0, 2)
+        _gather(line[:, :, columns].transpose(1, 0, 2), source, int(offsets[first]))
     most = max(1, _SHEAR_CHUNK // size)
     for start in range(0, size, most):
         rows = slice(start, min(start + most, size))
-        below = slice(start + 1, rows.stop + 1)
-        _interpolate(line[:, rows], line[:, below], weights, out[:, rows])
-    border, inside = _border(shift)
-    out[:, border] *= inside.T
-    if doubtful.size:
-        exact = _exact(pixels[:, :, doubtful].transpose(0, 2, 1), shift[doubtful])
-        out[:, :, doubtful] = exact.transpose(0, 2, 1)
+        low = line[:, rows]
+        step = line[:, start + 1 : rows.stop + 1] - low
+        step *= weights
+        step += low
+        np.copyto(out[:, rows], step, casting="unsafe")
+    # sampling points outside the image: only within this distance of one border
+    width = min(size, math.ceil(float(np.abs(shift).max())) + 1)
+    border = slice(size - width, size) if shift[-1] > 0 else slice(0, width)
+    point = (np.arange(size) + 0.5)[border, None] + shift
+    out[:, border] *= ((point >= 0) & (point < size)).astype(np.uint8)
     return out
 
 
-def _lines(factor: float, size: int) -> tuple[Doubles, Floats, NDArray[np.intp], list[tuple[int, int, int]]]:
-    """Return the shift of each line, and a float32 weight that truncates like the shift's fraction.
-
-    Then the lines for which there is no such weight, and the runs (first, last, ⌊shift⌋) of lines of equal whole shift.
-    """
-    shift = np.multiply(np.arange(size) + 0.5, factor)
-    whole = np.floor(shift)
-    offsets = np.clip(whole, -size, size).astype(np.intp)
-    starts: list[int] = [0, *(np.flatnonzero(np.diff(offsets)) + 1).tolist(), size]
-    runs = [(first, last, int(offsets[first])) for first, last in itertools.pairwise(starts)]
-    farey, fraction = _farey(), shift - whole
+def _weights(fraction: Doubles) -> Floats | None:
+    """Return float32 weights that truncate like these fractions of a pixel; None if one has no such weight."""
+    farey = _farey()
     after = np.searchsorted(farey, fraction, side="right").clip(1, farey.size - 1)
     low, high = farey[after - 1], farey[after]
-    doubtful = np.minimum(fraction - low, high - fraction) < _TOO_NEAR
-    return shift, ((low + high) / 2).astype(np.float32), np.flatnonzero(doubtful), runs
+    if np.minimum(fraction - low, high - fraction).min() < _TOO_NEAR:
+        return None
+    return ((low + high) / 2).astype(np.float32)
 
 
 def _gather(line: Floats, pixels: Bytes, offset: int) -> None:
@@ -166,40 +173,6 @@ def _gather(line: Floats, pixels: Bytes, offset: int) -> None:
     else:
         line[-offset:] = pixels[: size + 1 + offset]
         line[:-offset] = pixels[0]
-
-
-def _interpolate(low: Floats, high: Floats, weights: Floats, out: Bytes) -> None:
-    step = high - low
-    step *= weights
-    step += low
-    np.copyto(out, step, casting="unsafe")
-
-
-def _border(shift: Doubles) -> tuple[slice, Bytes]:
-    """The border where sampling points may lie outside; and (lines, width), 1 inside the image, else 0."""
-    size = shift.size
-    width = min(size, math.ceil(float(np.abs(shift).max())) + 1)
-    border = slice(size - width, size) if shift[-1] > 0 else slice(0, width)
-    point = (np.arange(size) + 0.5)[border] + shift[:, None]
-    return border, ((point >= 0) & (point < size)).astype(np.uint8)
-
-
-def _exact(lines: Bytes, shift: Doubles) -> Bytes:
-    """Lines (3, n, S) sampled at t + shift in double precision, rounded in Pillow's order."""
-    size = lines.shape[2]
-    point = (np.arange(size) + 0.5) + shift[:, None]  # (n, S)
-    inside = ((point >= 0) & (point < size)).astype(np.uint8)
-    point -= 0.5
-    base = np.floor(point)
-    fraction = point - base
-    row = np.arange(shift.size)[:, None]
-    low = lines[:, row, np.clip(base, 0, size - 1).astype(np.intp)].astype(np.float64)
-    step: Doubles = lines[:, row, np.clip(base + 1, 0, size - 1).astype(np.intp)] - low
-    step *= fraction
-    step += low
-    value = step.astype(np.uint8)
-    value *= inside
-    return value
 
 
 @functools.cache

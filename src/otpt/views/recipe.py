@@ -11,10 +11,11 @@ AugMix.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import torch
@@ -91,22 +92,18 @@ class ViewRecipe:
     rounds: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        n, steps = self.n_views, (1, *self.rounds, self.n_views)
-        valid = {
-            "n_views": isinstance(n, int) and not isinstance(n, bool) and n >= 1,
-            "augmix": isinstance(self.augmix, bool),
-            "crop_scale": _is_range(self.crop_scale, 1.0),
-            "crop_ratio": _is_range(self.crop_ratio, 1e9),
-            "flip": _is_number(self.flip) and 0 <= self.flip <= 1,
-            "noise": _is_number(self.noise) and 0 <= self.noise < math.inf,
-        }
-        for name, right in valid.items():
-            if not right:
-                raise OtptError(f"{name} of the views is {getattr(self, name)!r}; expected {_EXPECTED[name]}.")
-        if self.rounds and (self.noise or any(b <= a for a, b in pairwise(steps))):
+        for name, (is_valid, expected) in _RULES.items():
+            value = getattr(self, name)
+            try:
+                valid = is_valid(value)
+            except TypeError:
+                valid = False
+            if not valid:
+                raise OtptError(f"{name} of the views is {value!r}; expected {expected}.")
+        if self.rounds and (self.noise or any(b <= a for a, b in pairwise((1, *self.rounds, self.n_views)))):
             raise OtptError(
-                f"The rounds of {n} views are {self.rounds!r}; expected increasing numbers between 2 and {n - 1}, of "
-                "views without noise."
+                f"The rounds of {self.n_views} views are {self.rounds!r}; expected increasing numbers between 2 and "
+                f"{self.n_views - 1}, of views without noise."
             )
 
     @staticmethod
@@ -137,23 +134,14 @@ class ViewRecipe:
         return self.kind.replace(" n=1 ", f" n={self.n_views}{rounds} ", 1)
 
 
-_EXPECTED = {
-    "n_views": "a whole number of at least 1",
-    "augmix": "True or False",
-    "crop_scale": "two fractions of the image area, 0 < low ≤ high ≤ 1",
-    "crop_ratio": "two ratios, 0 < low ≤ high",
-    "flip": "a probability between 0 and 1",
-    "noise": "a finite number, 0 or more",
+_RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "n_views": (lambda n: type(n) is int and n >= 1, "a whole number of at least 1"),
+    "augmix": (lambda on: isinstance(on, bool), "True or False"),
+    "crop_scale": (lambda p: len(p) == 2 and 0 < p[0] <= p[1] <= 1, "two fractions of the area, 0 < low ≤ high ≤ 1"),
+    "crop_ratio": (lambda p: len(p) == 2 and 0 < p[0] <= p[1] < math.inf, "two ratios, 0 < low ≤ high"),
+    "flip": (lambda chance: 0 <= chance <= 1, "a probability between 0 and 1"),
+    "noise": (lambda sigma: 0 <= sigma < math.inf, "a finite number, 0 or more"),
 }
-
-
-def _is_number(given: object) -> bool:
-    return isinstance(given, (int, float)) and not isinstance(given, bool)
-
-
-def _is_range(given: object, most: float) -> bool:
-    pair = isinstance(given, (tuple, list)) and len(given) == 2 and all(map(_is_number, given))
-    return pair and 0 < given[0] <= given[1] <= most  # type: ignore[index]
 
 
 def make_views(
@@ -169,32 +157,23 @@ def make_views(
 ) -> Floats:
     """The views of an opened image, (n_views, 3, S, S), normalised; row 0 is the clean view.
 
-    With ``first`` and ``last`` only the views from ``first`` on to before ``last``, of a recipe without noise.
+    ``first`` and ``last`` select the views ``first`` … ``last`` − 1 of a recipe without noise.
 
-    View v depends on the image, (seed, image_id, v), the recipe's other settings and the preprocessing
-    alone: the number of views and the order of images do not matter. float64 is for tests: the bytes
-    of crops and chains are the same, mixing and normalising are done in double precision.
+    View v depends on the image, (seed, image_id, v), the recipe's other settings and the preprocessing alone, not on
+    the number of views or the order of images. float64 is for tests: crops and chains have the same bytes, mixing and
+    normalising are done in double precision.
     """
     if image.mode != "RGB":
         raise OtptError(f"make_views takes an RGB image, not mode {image.mode!r}; use open_image.")
     size, mean, std = preprocessing.size, preprocessing.mean, preprocessing.std
     count = (recipe.n_views if last is None else last) - first
     views = np.empty((count, 3, size, size), dtype)
+    drawn = {"crop_scale": recipe.crop_scale, "crop_ratio": recipe.crop_ratio, "flip": recipe.flip}
     for v, out in enumerate(views, start=first):
-        draw = None
-        if v == 0:
+        draw = None if v == 0 else draw_view(seed, image_id, v, width=image.width, height=image.height, **drawn)
+        if draw is None:
             pixels = planar(clean_image(image, preprocessing))
         else:
-            draw = draw_view(
-                seed,
-                image_id,
-                v,
-                width=image.width,
-                height=image.height,
-                crop_scale=recipe.crop_scale,
-                crop_ratio=recipe.crop_ratio,
-                flip=recipe.flip,
-            )
             pixels = planar(_resized_crop(image, draw.crop, size), flip=draw.flip)
         if draw is not None and recipe.augmix:
             mix(pixels, draw.augmix, mean, std, out)
