@@ -176,22 +176,22 @@ def without(state: dict[str, Tensor], name: str) -> dict[str, Tensor]:
     [
         ({"visual.proj": normal(2, 2)}, "visual.proj"),
         ({}, "ctx"),
-        ({"ctx": normal(4)}, "ctx is 4, expected …×…"),
+        ({"ctx": normal(4)}, "4,"),
         ({"ctx": torch.full((4, 8), torch.nan)}, "ctx"),
         ({"ctx": torch.zeros(0, 8)}, "ctx"),
-        (without(maple_state("vit", 3), "prompt_learner.proj.bias"), "proj.bias is missing"),
+        (without(maple_state("vit", 3), "prompt_learner.proj.bias"), "'proj.bias' is missing"),
         (
             without(maple_state("vit", 3), "prompt_learner.compound_prompt_projections.1.weight"),
-            "compound_prompt_projections.1.weight is missing",
+            "compound_prompt_projections.1.weight' is missing",
         ),
         (
             maple_state("vit", 3) | {"prompt_learner.compound_prompts_text.1": normal(3, 64)},
-            "compound_prompts_text.1 is 3×64, expected 2×64",
+            "3, 64",
         ),
-        ({"ctx": normal(4, 8), "meta_net.linear1.weight": normal(2, 32)}, "meta_net.linear1.bias is missing"),
+        ({"ctx": normal(4, 8), "meta_net.linear1.weight": normal(2, 32)}, "meta_net.linear1.bias' is missing"),
         (
             maple_state("vit", 2) | {"prompt_learner.compound_prompts_text.999999999": normal(2, 64)},
-            "compound_prompts_text.1 is missing",
+            "compound_prompts_text.1' is missing",
         ),
     ],
 )

@@ -23,7 +23,7 @@ from otpt.data import Dataset
 from otpt.errors import OtptError
 from otpt.files import parse_json, write_atomically
 from otpt.hooks import EvaluationHook
-from otpt.prompts.learned import Shape, check_values, expect_tensors
+from otpt.prompts.learned import check_values
 from otpt.registry import CLEAN, NONE
 from otpt.settings import Settings
 
@@ -33,6 +33,7 @@ if TYPE_CHECKING:  # importing methods imports this module
 ONLY = {"init": ("words",), "calibrate": (NONE,), "aggregate": (CLEAN,), "gate": (NONE,)}
 """What a method with a trained network can be combined with."""
 
+Shape = tuple[int | None, ...]
 _NOTES = "otpt"
 _GIVEN = re.compile(r"(?P<method>(?:baple|fpt)[^=:/\\]*)(?::(?P<target>\d+))?=(?P<file>.+)", re.DOTALL)
 
@@ -65,8 +66,18 @@ class Trained:
         return digest.hexdigest()[:32]
 
     def need(self, shapes: Mapping[str, Shape]) -> dict[str, Tensor]:
-        """Return tensors of these names in float32; an error names all that are missing or of another shape."""
-        expect_tensors(self.path, self.tensors, shapes)
+        """Return tensors of these names and shapes in float32; None in a shape allows any length."""
+        for name, shape in shapes.items():
+            size = tuple(self.tensors[name].shape) if name in self.tensors else None
+            if (
+                size is None
+                or len(size) != len(shape)
+                or any(b not in (None, a) for a, b in zip(size, shape, strict=True))
+            ):
+                given, expected = ("×".join("…" if n is None else str(n) for n in each) for each in (size or (), shape))
+                raise OtptError(
+                    f"In the file {str(self.path)!r} {name} is {given or 'missing'}; expected a tensor of {expected}."
+                )
         found = {name: self.tensors[name].float() for name in shapes}
         check_values(self.path, found)
         return found

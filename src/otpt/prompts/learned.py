@@ -1,6 +1,6 @@
-"""Prompts that were learned from labelled images (CoOp, CoCoOp, MaPLe), and their files.
+"""Prompts learned from labelled images (CoOp, CoCoOp, MaPLe) and their files.
 
-Files are checkpoints of Dassl or safetensors; the names of the tensors determine the kind:
+Files are Dassl checkpoints or safetensors; the names of the tensors determine the kind:
 
 | kind | tensors |
 |---|---|
@@ -11,8 +11,8 @@ Files are checkpoints of Dassl or safetensors; the names of the tensors determin
 | | ``compound_prompts_text.i`` (n, W), ``compound_prompt_projections.i.weight`` (W_v, W), ``.bias``; |
 | | ours also ``source.means`` and ``source.variances`` (B, T, W_v) |
 
-Other tensors are ignored: ``token_prefix`` and ``token_suffix`` are the class names of the training, and the towers in
-a file of MaPLe are CLIP's. All tensors are float32.
+Other tensors are ignored: ``token_prefix`` and ``token_suffix`` are the class names of the training, and a file of
+MaPLe also holds CLIP's towers. All tensors are converted to float32.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from otpt.errors import OtptError
 from otpt.files import parse_json
 from otpt.prompts.prompt import Prompt
 
-Shape = tuple[int | None, ...]
 ALONE = "coop="
-"""Before a file name: take the context of the file as CoOp's, and nothing else."""
+"""Prefix of a file name: use the file's context as one of CoOp, and nothing else."""
+_NET = ("meta_net.linear1.weight", "meta_net.linear1.bias", "meta_net.linear2.weight", "meta_net.linear2.bias")
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,9 +110,7 @@ class CocoopContext:
 
     def state(self) -> dict[str, Tensor]:
         """Tensors by the names of CoCoOp's own checkpoints."""
-        names = ("linear1.weight", "linear1.bias", "linear2.weight", "linear2.bias")
-        net = {f"meta_net.{name}": tensor for name, tensor in zip(names, self._net(), strict=True)}
-        return {"ctx": self.vectors, **net}
+        return {"ctx": self.vectors, **dict(zip(_NET, self._net(), strict=True))}
 
     def _net(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         return self.weight1, self.bias1, self.weight2, self.bias2
@@ -171,7 +169,7 @@ LearnedPrompt: TypeAlias = CoopContext | CocoopContext | MaplePrompts
 
 
 def context_alone(learned: LearnedPrompt) -> CoopContext:
-    """The context as one of CoOp: MaPLe's without deep prompts and image side, CoCoOp's without its net."""
+    """Return the context as one of CoOp, without MaPLe's deep prompts and image side or CoCoOp's net."""
     if isinstance(learned, CoopContext):
         return learned
     vectors = learned.text[0] if isinstance(learned, MaplePrompts) else learned.vectors
@@ -202,7 +200,7 @@ ContextSource: TypeAlias = str | Path | LearnedPrompt
 
 
 def read_context(source: ContextSource) -> LearnedPrompt:
-    """The learned prompt of a source."""
+    """Return the learned prompt of a source."""
     if not isinstance(source, (str, Path)):
         return source
     path = Path(os.path.expanduser(str(source).removeprefix(ALONE)))
@@ -211,7 +209,7 @@ def read_context(source: ContextSource) -> LearnedPrompt:
 
 
 def read_contexts(sources: Sequence[ContextSource]) -> dict[str, LearnedPrompt]:
-    """The learned prompts of several sources by the init that they are for: "coop", "cocoop", "maple"."""
+    """Return the learned prompts of several sources by their init: "coop", "cocoop", "maple"."""
     found: dict[str, LearnedPrompt] = {}
     for source in sources:
         learned = read_context(source)
@@ -223,32 +221,52 @@ def read_contexts(sources: Sequence[ContextSource]) -> dict[str, LearnedPrompt]:
 
 @lru_cache(maxsize=4)
 def _read(path: Path, changed: int) -> LearnedPrompt:
-    """Cached: a file of MaPLe contains all of CLIP next to its prompts."""
+    """Read and cache: a file of MaPLe holds all of CLIP next to its prompts."""
     return read_learned(path)
 
 
 def read_learned(path: str | Path) -> LearnedPrompt:
-    """The learned prompt of a file; its tensors determine the kind."""
+    """Read the learned prompt of a file."""
     tensors, notes = read_tensors(Path(path), what="learned prompt", ignore_objects=True)
     inner = {name.removeprefix("prompt_learner."): tensor.float() for name, tensor in tensors.items()}
     parts = ("proj.", "compound_prompt", "meta_net.", "source.")
     own = {name: tensor for name, tensor in inner.items() if name == "ctx" or name.startswith(parts)}
     check_values(path, own)
-    images = _names(notes, "images", path) or ()
-    if any(name.startswith(("compound_prompt", "proj.")) for name in own):
-        return _maple(own, path, images)
-    if any(name.startswith("meta_net.") for name in own):
-        return _cocoop(own, path, images)
-    if "ctx" not in own:
+    try:
+        return _from_tensors(own, notes)
+    except (KeyError, RuntimeError, TypeError, ValueError) as error:  # a missing tensor, or shapes that do not fit
         shown = ", ".join(list(tensors)[:6]) or "no tensor"
-        raise OtptError(f"The file {str(path)!r} is not a learned prompt: the tensor ctx is missing; it holds {shown}.")
-    if own["ctx"].ndim != 3:
-        expect_tensors(path, own, {"ctx": (None, None)})
-    return CoopContext(own["ctx"], _names(notes, "class_names", path), images=images)
+        reason = " ".join(str(error).split())
+        missing = f"{reason} is missing" if isinstance(error, KeyError) else reason
+        raise OtptError(f"The file {str(path)!r} is not a learned prompt: {missing}; it holds {shown}.") from error
+
+
+def _from_tensors(own: Mapping[str, Tensor], notes: Mapping[str, str]) -> LearnedPrompt:
+    """Build a prompt and compute with it once, which checks the shapes."""
+    images = tuple(parse_json(notes.get("images", "[]")))
+    if any(name.startswith(("compound_prompt", "proj.")) for name in own):
+        deep = range(sum(name.startswith("compound_prompts_text.") for name in own))
+        texts = ["ctx", *(f"compound_prompts_text.{i}" for i in deep)]
+        couplings = ["proj", *(f"compound_prompt_projections.{i}" for i in deep)]
+        stacks = texts, [f"{name}.weight" for name in couplings], [f"{name}.bias" for name in couplings]
+        text, weights, biases = (torch.stack([own[name] for name in names]) for names in stacks)
+        known = "source.means" in own
+        source = {"means": own["source.means"], "variances": own["source.variances"]} if known else {}
+        maple = MaplePrompts(text, weights, biases, images=images, **source)
+        maple.visual()
+        return maple
+    if any(name.startswith("meta_net.") for name in own):
+        cocoop = CocoopContext(own["ctx"], *(own[name] for name in _NET), images=images)
+        cocoop.starts(torch.zeros(1, cocoop.weight1.shape[-1]))
+        return cocoop
+    class_names = parse_json(notes["class_names"]) if "class_names" in notes else None
+    coop = CoopContext(own["ctx"], None if class_names is None else tuple(class_names), images=images)
+    coop.prompt()
+    return coop
 
 
 def write_learned(path: str | Path, learned: LearnedPrompt) -> bytes:
-    """The bytes of a file: safetensors by the suffix of ``path``, else a checkpoint that Dassl's trainers load."""
+    """Return the bytes of a file: safetensors by the suffix of ``path``, else a checkpoint for Dassl's trainers."""
     state = {name: tensor.detach().cpu().contiguous() for name, tensor in learned.state().items()}
     class_names = learned.class_names if isinstance(learned, CoopContext) else None
     notes = {} if class_names is None else {"class_names": json.dumps(class_names, ensure_ascii=False)}
@@ -261,76 +279,8 @@ def write_learned(path: str | Path, learned: LearnedPrompt) -> bytes:
     return buffer.getvalue()
 
 
-def _maple(own: Mapping[str, Tensor], path: str | Path, images: tuple[str, ...]) -> MaplePrompts:
-    counts = [_count(own, "compound_prompts_text."), _count(own, "compound_prompt_projections.")]
-    deep = range(max(counts))
-    texts = ["ctx", *(f"compound_prompts_text.{i}" for i in deep)]
-    couplings = ["proj", *(f"compound_prompt_projections.{i}" for i in deep)]
-    context, weight = own.get("ctx"), own.get("proj.weight")
-    n, width = context.shape if context is not None and context.ndim == 2 else (None, None)
-    visual = len(weight) if weight is not None and weight.ndim == 2 else None
-    expected: dict[str, tuple[int | None, ...]] = dict.fromkeys(texts, (n, width))
-    expected |= {f"{name}.weight": (visual, width) for name in couplings}
-    expected |= {f"{name}.bias": (visual,) for name in couplings}
-    known = "source.means" in own or "source.variances" in own
-    if known:
-        expected |= dict.fromkeys(("source.means", "source.variances"), (None, None, visual))
-    expect_tensors(path, own, expected)
-    stacks = texts, [f"{name}.weight" for name in couplings], [f"{name}.bias" for name in couplings]
-    text, weights, biases = (torch.stack([own[name] for name in names]) for names in stacks)
-    source = {"means": own["source.means"], "variances": own["source.variances"]} if known else {}
-    return MaplePrompts(text, weights, biases, images=images, **source)
-
-
-def _count(own: Mapping[str, Tensor], start: str) -> int:
-    """The number of deep layers by their names; a gap in the numbering means that one is missing."""
-    numbers = {name.removeprefix(start).split(".")[0] for name in own if name.startswith(start)}
-    return min(len(numbers), max((int(number) + 1 for number in numbers if number.isdecimal()), default=0))
-
-
-def _cocoop(own: Mapping[str, Tensor], path: str | Path, images: tuple[str, ...]) -> CocoopContext:
-    context, inner = own.get("ctx"), own.get("meta_net.linear1.weight")
-    width = context.shape[-1] if context is not None and context.ndim == 2 else None
-    hidden = len(inner) if inner is not None and inner.ndim == 2 else None
-    names: dict[str, tuple[int | None, ...]] = {
-        "ctx": (None, width),
-        "meta_net.linear1.weight": (hidden, None),
-        "meta_net.linear1.bias": (hidden,),
-        "meta_net.linear2.weight": (width, hidden),
-        "meta_net.linear2.bias": (width,),
-    }
-    expect_tensors(path, own, names)
-    return CocoopContext(*(own[name] for name in names), images=images)
-
-
-def _names(notes: Mapping[str, str], key: str, path: str | Path) -> tuple[str, ...] | None:
-    """A list of texts among the notes; None if it is not there."""
-    if key not in notes:
-        return None
-    try:
-        names = parse_json(notes[key])
-    except ValueError:
-        names = None
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise OtptError(f"The file {str(path)!r} is damaged: its {key.replace('_', ' ')} cannot be read.")
-    return tuple(names)
-
-
-def expect_tensors(path: str | Path, tensors: Mapping[str, Tensor], shapes: Mapping[str, Shape]) -> None:
-    """``OtptError`` naming all missing and misshapen tensors; None allows any length."""
-    wrong = []
-    for name, shape in shapes.items():
-        found = tuple(tensors[name].shape) if name in tensors else ()
-        fits = len(found) == len(shape) and all(b in (None, a) for a, b in zip(found, shape, strict=True))
-        if name not in tensors or not fits:
-            given = "×".join(map(str, found)) if name in tensors else "missing"
-            wrong.append(f"{name} is {given}, expected {'×'.join('…' if n is None else str(n) for n in shape)}")
-    if wrong:
-        raise OtptError(f"The file {str(path)!r} does not hold what was expected: {'; '.join(wrong)}.")
-
-
 def check_values(path: str | Path, tensors: Mapping[str, Tensor]) -> None:
-    """Raise an :class:`OtptError` for the first tensor that is empty or not finite."""
+    """Raise :class:`OtptError` for the first tensor that is empty or not finite."""
     for name, tensor in tensors.items():
         if not tensor.numel() or not bool(tensor.isfinite().all()):
             raise OtptError(f"The file {str(path)!r} is damaged: {name} is empty or holds values that are not finite.")
