@@ -196,7 +196,7 @@ class FeaturePipeline:
         again = sum(image.task.pixels for image in images if image.task.keep_image and image.opened is None)
         return nullcontext() if self._pixels is None or not again else self._pixels.hold(again)
 
-    def encode_more(self, images: Sequence[EncodedImage]) -> None:
+    def encode_more(self, images: list[EncodedImage]) -> None:
         """Make and encode the views in :attr:`EncodedImage.missing`."""
         for made in look_ahead(self._make_missing, images, self._threads):
             made.result()
@@ -311,7 +311,9 @@ class FeaturePipeline:
     def _cached(self, task: ImageTask, digest: str) -> dict[str, Tensor]:
         """Cached features by kind of views; of a recipe in rounds, all cached rounds."""
         found: dict[str, Tensor] = {}
-        for recipe in task.recipes if self._cache is not None and task.image_id is None else ():
+        if self._cache is None or task.image_id is not None:
+            return found
+        for recipe in task.recipes:
             features = self._cache.get(self._key(task, recipe, digest))
             stored = 0 if features is None else len(features)
             count = max((n for n in (*recipe.rounds, recipe.n_views) if n <= stored), default=0)

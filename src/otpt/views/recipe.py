@@ -168,7 +168,7 @@ def make_views(
     size, mean, std = preprocessing.size, preprocessing.mean, preprocessing.std
     count = (recipe.n_views if last is None else last) - first
     views = np.empty((count, 3, size, size), dtype)
-    drawn = {"crop_scale": recipe.crop_scale, "crop_ratio": recipe.crop_ratio, "flip": recipe.flip}
+    drawn: dict[str, Any] = {"crop_scale": recipe.crop_scale, "crop_ratio": recipe.crop_ratio, "flip": recipe.flip}
     for v, out in enumerate(views, start=first):
         draw = None if v == 0 else draw_view(seed, image_id, v, width=image.width, height=image.height, **drawn)
         if draw is None:
