@@ -71,7 +71,7 @@ _REMEDIES = {
 
 
 def cannot_read(what: str, path: object, error: Exception) -> OtptError:
-    """Return an error for an unreadable file or folder, with a remedy; a ``UnicodeError`` means "not UTF-8".
+    """Return an error for an unreadable or damaged file or folder, with a remedy; a ``UnicodeError`` means "not UTF-8".
 
     >>> str(cannot_read("class list", "pets", IsADirectoryError(errno.EISDIR, "Is a directory")))
     "Cannot read the class list 'pets': Is a directory; give a file, not a folder."
@@ -80,6 +80,7 @@ def cannot_read(what: str, path: object, error: Exception) -> OtptError:
         reason, remedy = error.strerror or str(error), _REMEDIES.get(error.errno or 0, "check the disk, and try again")
     elif isinstance(error, UnicodeError):
         reason, remedy = "it is not UTF-8 text", "save it as UTF-8"
-    else:  # a null character in the path
-        reason, remedy = str(error), "check the path"
+    else:  # what a library reports of a damaged file
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+        remedy = "check the path and the file"
     return OtptError(f"Cannot read the {what} {str(path)!r}: {reason}; {remedy}.")

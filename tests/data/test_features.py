@@ -137,7 +137,7 @@ BAD = {
     "whole numbers": ({"features": np.ones((40, 12), int)}, "int"),
     "no classes": ({"class_names": None}, "class names"),
     "no labels": ({"labels": None}, "labels"),
-    "objects": ({"class_names": np.array(NAMES, dtype=object)}, "objects"),
+    "objects": ({"class_names": np.array(NAMES, dtype=object)}, "Object"),
     "ids": ({"ids": np.array(["a"] * 40)}, "'a'"),
 }
 

@@ -20,15 +20,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from otpt.data.classes import ClassList, ClassSource, class_list_of, read_class_list
-from otpt.data.dataset import IMAGE_SUFFIXES, Dataset, Sample, classes_without_images, stratified
+from otpt.data.dataset import IMAGE_SUFFIXES, Dataset, NoSuchSplit, Sample, classes_without_images, stratified
 from otpt.data.emoji import emoji_dataset, emoji_entries
-from otpt.data.features import FeatureDataset, feature_dataset, has_features, read_features
+from otpt.data.features import FeatureDataset, feature_dataset, read_features
 from otpt.data.own import (
     TABLE_SUFFIXES,
     as_dataset,
     hub_dataset,
     image_folder,
-    is_shards,
     label_table,
     shard_dataset,
     table_dataset,
@@ -39,7 +38,6 @@ from otpt.data.registered import (
     DatasetNotFound,
     Found,
     Layout,
-    NoSuchSplit,
     builtin_entries,
     check_dataset,
     download_dataset,
@@ -48,7 +46,7 @@ from otpt.data.registered import (
     register_dataset,
     registered_dataset,
 )
-from otpt.data.sources import open_source
+from otpt.data.sources import FEATURE, is_shards, open_source, table_columns
 from otpt.errors import OtptError, unknown
 from otpt.plugins import import_plugins
 
@@ -87,7 +85,7 @@ def __dir__() -> list[str]:
 
 
 def list_datasets() -> Sequence[DatasetEntry]:
-    """All registered data sets: the papers', those of plugins, the emoji bench."""
+    """List all registered data sets: the papers', those of plugins, the emoji bench."""
     return [*builtin_entries().values(), *emoji_entries()]
 
 
@@ -103,13 +101,13 @@ def load_dataset(
     """Load a data set by name, path or ``hf:NAME`` (see the module).
 
     Args:
-        root: the folder that holds the registered data sets; own paths may be relative to it.
+        root: the folder that holds the registered data sets; other paths may be relative to it.
         classes: class names in label order; or a file of them, one per line, "folder" or "folder<TAB>name".
         official_names: the class names of the papers' code where they differ from the correct ones (Food101).
-        drop_missing_texts: of a file of features, leave out classes without a text feature, and their images.
+        drop_missing_texts: leave out classes of a feature file without a text feature, and their images.
         split: "test"; or "val" and "train" where the set's split file has them, and "train" of the emoji bench.
     """
-    root = None if root is None else Path(root)
+    root = None if root is None else Path(os.path.expanduser(root))
     if spec.startswith("emoji/"):
         if classes is not None:
             raise OtptError(f"{spec} has fixed class names; a class list is for your own data and the registered sets.")
@@ -119,35 +117,29 @@ def load_dataset(
     if entry is not None:
         if root is None:
             hint = f" The folder here is ./{Path(spec).as_posix()}." if os.path.isdir(spec) else ""
-            raise OtptError(
-                f"{entry.name} needs a data root, the folder that holds the data sets: --data ROOT, in Python root=."
-                f"{hint}"
-            )
+            raise OtptError(f"{entry.name} needs a data root, the folder of the data sets (--data, root=).{hint}")
         return registered_dataset(entry, root, split, listed, official_names=official_names)
     if spec.startswith("hf:"):
         return hub_dataset(spec.removeprefix("hf:"), split=split, classes=listed)
     path = Path(os.path.expanduser(spec))
-    if not os.path.exists(path) and root is not None and os.path.exists(Path(os.path.expanduser(root)) / path):
-        path = Path(os.path.expanduser(root)) / path
-    if path.suffix.lower() == ".npz" or has_features(path):
+    if root is not None and not os.path.exists(path) and os.path.exists(root / path):
+        path = root / path
+    suffix = path.suffix.lower()
+    if suffix == ".npz" or (suffix == ".parquet" and FEATURE in table_columns(str(path))):
         return read_features(path, split=split, classes=listed, drop_missing_texts=drop_missing_texts)
     if split != "test":
-        raise NoSuchSplit(
-            f"{spec!r} has no splits, so {split!r} cannot be chosen; pass each split as a separate data set."
-        )
+        raise NoSuchSplit(f"{spec!r} has no splits such as {split!r}; pass each split as a separate data set.")
     if is_shards(spec):
         return shard_dataset(spec, root, listed)
     if os.path.isdir(path):
         return image_folder(path, listed)
-    if path.suffix.lower() in TABLE_SUFFIXES:
+    if suffix in TABLE_SUFFIXES:
         return table_dataset(path, root, listed)
-    if os.path.exists(path):
+    if os.path.exists(path) or len(path.parts) > 1:
         raise OtptError(
-            f"Cannot use {spec!r} as a data set; expected a folder of class folders, a table "
+            f"There is no data set at {spec!r}; expected a folder of class folders, a table "
             f"({', '.join(TABLE_SUFFIXES)}) or tar shards."
         )
-    if len(Path(spec).parts) > 1:
-        raise OtptError(f"There is no data set at {spec!r}; check the path.")
     error = unknown("data set", spec, [each.name for each in list_datasets()])
     raise OtptError(f"{error} For other images give a folder of class folders, a CSV or hf:OWNER/NAME.")
 

@@ -20,8 +20,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TypeAlias
 
-from otpt.data.dataset import FAMILIES
-from otpt.errors import OtptError, cannot_read, unknown
+from otpt.errors import OtptError, cannot_read
 
 FILE_NAMES = ("classes.txt", "classnames.txt")  # looked for next to the data
 _SWITCH = {"on": True, "true": True, "yes": True, "off": False, "false": False, "no": False}
@@ -46,11 +45,11 @@ class ClassList:
 
 
 ClassSource: TypeAlias = str | Path | Sequence[str] | ClassList
-"""A file of class names, the names themselves, or a list of them that was read."""
+"""A file of class names, the names themselves, or a class list."""
 
 
 def class_list_of(given: ClassSource) -> ClassList:
-    """The class list that was given: a text or path is a file, a sequence holds the names in label order."""
+    """Return a class list from a file (a string or path), or from the names in label order."""
     if isinstance(given, ClassList):
         return given
     if isinstance(given, (str, Path)):
@@ -59,12 +58,12 @@ def class_list_of(given: ClassSource) -> ClassList:
 
 
 def read_class_list(path: str | Path, *, unique: bool = True) -> ClassList:
-    """The class list of a UTF-8 text file; ``unique`` refuses one that names a class twice."""
+    """Read a class list from a UTF-8 text file; ``unique`` refuses duplicates."""
     return parse_class_list(read_text(Path(path), "class list"), str(path), unique=unique)
 
 
 def read_text(path: Path, what: str = "file") -> str:
-    """The text of a UTF-8 file; ``what`` names it in the error."""
+    """Read a UTF-8 file; ``what`` names it in the error."""
     try:
         return path.read_text(encoding="utf-8-sig")
     except (OSError, ValueError) as error:
@@ -73,19 +72,19 @@ def read_text(path: Path, what: str = "file") -> str:
 
 @cache
 def builtin_class_list(name: str) -> ClassList:
-    """The class list ``class_names/NAME.txt`` of this package."""
+    """Read the class list ``class_names/NAME.txt`` of this package."""
     file = resources.files(__package__).joinpath("class_names").joinpath(f"{name}.txt")
     return parse_class_list(file.read_text(encoding="utf-8"), f"{name}.txt")
 
 
 def find_class_list(folder: Path) -> ClassList | None:
-    """The class list in ``folder``, if there is one."""
+    """Read the class list in ``folder``, if any."""
     paths = [folder / name for name in FILE_NAMES if os.path.isfile(folder / name)]
     return read_class_list(paths[0]) if paths else None
 
 
 def parse_class_list(text: str, origin: str, *, unique: bool = True) -> ClassList:
-    """The class list of a text; ``origin`` names it in messages."""
+    """Parse a class list; ``origin`` names it in messages."""
     folders: list[str] = []
     names: list[str] = []
     settings: dict[str, str] = {}
@@ -108,12 +107,8 @@ def parse_class_list(text: str, origin: str, *, unique: bool = True) -> ClassLis
     if unique and len(set(folders)) != len(folders):
         twice = Counter(folders).most_common(1)[0][0]
         raise OtptError(f"The class list {origin!r} has the duplicate class {twice!r}; expected each class once.")
-    prompt, family, augmix = (settings.get(key) for key in ("prompt", "family", "augmix"))
-    if prompt == "":
-        raise OtptError(f"{origin}: the prompt is empty; expected context words such as 'a photo of a'.")
-    if family is not None and family not in FAMILIES:
-        raise unknown(f"family in {origin}", family, FAMILIES)
+    augmix = settings.get("augmix")
     if augmix is not None and augmix.lower() not in _SWITCH:
         raise OtptError(f"{origin}: augmix is {augmix!r}; expected on or off.")
     mixed = None if augmix is None else _SWITCH[augmix.lower()]
-    return ClassList(tuple(folders), tuple(names), prompt, family, mixed)
+    return ClassList(tuple(folders), tuple(names), settings.get("prompt") or None, settings.get("family"), mixed)

@@ -27,6 +27,10 @@ IMAGE_SUFFIXES = frozenset(
 """Suffixes of the files in a folder that are taken as images."""
 
 
+class NoSuchSplit(OtptError):
+    """A data set exists, but not the requested split."""
+
+
 def is_own(origin: str | None) -> bool:
     """Whether an origin is the path of a user's own data; a registered set has its name there."""
     return origin is not None and Path(origin).is_absolute()
@@ -60,14 +64,14 @@ class Dataset:
         class_names: (C,) in label order.
         ids: (N,) names of the images, independent of where the data are stored.
         labels: (N,) in 0 … C − 1.
-        images: index → path, bytes or PIL image. Called when a sample is asked for, by any thread; what it raises
-            becomes an ``OtptError``, so that an evaluation records the image as unreadable and continues.
+        images: index → path, bytes or PIL image. Called by any thread when a sample is needed; exceptions become
+            ``OtptError``, so that an evaluation records the image as unreadable and continues.
         family: "fine-grained" or "shift", which λ may depend on.
         augmix: whether views use AugMix by default.
         prompt: default context.
         allow_duplicates: accept duplicate class names (ImageNet has two).
-        origin: where it comes from: the name of a registered set, or the absolute path of a user's own data, which may
-            be called like a registered set; None if unknown.
+        origin: the name of a registered set, or the absolute path of a user's own data, which may have the name of a
+            registered set; None if unknown.
 
     Attributes:
         views: number of features per image, if these take the place of the images (:mod:`otpt.data.features`).
@@ -98,12 +102,9 @@ class Dataset:
         self.class_names = tuple(class_names)
         self.ids = tuple(ids)
         try:
-            self.labels = tuple(map(operator.index, labels))  # those of an array or a tensor, too
+            self.labels = tuple(map(operator.index, labels))  # also of an array or a tensor
         except TypeError as error:
-            raise OtptError(
-                f"The data set {name!r} has a label that is not a whole number ({error}); expected 0 to "
-                f"{len(self.class_names) - 1}."
-            ) from None
+            raise OtptError(f"The data set {name!r} has a label that is not a whole number ({error}).") from None
         self.family = family
         self.augmix = augmix
         self.prompt = prompt
@@ -119,12 +120,12 @@ class Dataset:
 
     @property
     def is_own(self) -> bool:
-        """Whether these are files of the user's own, whatever they are called."""
+        """Whether these are a user's own files, whatever their name."""
         return is_own(self.origin)
 
     @property
     def registered_name(self) -> str:
-        """The name of a registered set; "" for the user's own files, which may be called like one."""
+        """The name of a registered set; "" for a user's own files."""
         return "" if self.is_own else self.name
 
     @property
@@ -162,7 +163,7 @@ class Dataset:
             return self._images(self._positions[index])
         except (OtptError, MemoryError):
             raise
-        except Exception as error:  # what a user's own function reads may fail in nearly any way
+        except Exception as error:  # a user's function may fail in any way
             reason = " ".join(str(error).split()).rstrip(".")
             shown = f"{type(error).__name__}: {reason}" if reason else type(error).__name__
             raise OtptError(f"Cannot get the image {self.ids[index]!r} of {self.name!r} ({shown}).") from error
@@ -180,16 +181,15 @@ class Dataset:
         found._positions = tuple(self._positions[i] for i in order)
         return found
 
-    def whereabouts(self, index: int) -> str:
-        """What tells image ``index`` from all others: its file, or else where it comes from and its id."""
-        if isinstance(self._images, FilesBelow):
-            return os.path.abspath(os.path.expanduser(self._images(self._positions[index])))
-        return f"{self.origin or self.name}/{self.ids[index]}"
-
     def image_keys(self, count: int | None = None) -> tuple[str, ...]:
-        """16 hexadecimal digits of the whereabouts of each image, or of the first ``count``: same file, same key."""
-        found = (self.whereabouts(index) for index in range(len(self) if count is None else min(count, len(self))))
-        return tuple(hashlib.sha256(each.encode("utf-8", "surrogateescape")).hexdigest()[:16] for each in found)
+        """16 hexadecimal digits for each image, or the first ``count``: same file, or same origin and id, same key."""
+        found = []
+        for index in range(len(self))[:count]:
+            where = f"{self.origin or self.name}/{self.ids[index]}"
+            if isinstance(self._images, FilesBelow):
+                where = os.path.abspath(os.path.expanduser(self._images(self._positions[index])))
+            found.append(_digest(where)[:16])
+        return tuple(found)
 
     def is_file_missing(self, index: int) -> bool:
         """Whether image ``index`` is a file that does not exist; nothing is opened."""
@@ -209,28 +209,19 @@ class Dataset:
         return digest.hexdigest()[:32]
 
     def _check(self) -> None:
+        classes, where = len(self.class_names), f"The data set {self.name!r}"
         if not self.ids:
-            raise OtptError(f"The data set {self.name!r} is empty; expected at least one image.")
+            raise OtptError(f"{where} is empty; expected at least one image.")
         if len(self.ids) != len(self.labels):
-            raise OtptError(f"The data set {self.name!r} has {len(self.ids)} images and {len(self.labels)} labels.")
+            raise OtptError(f"{where} has {len(self.ids)} images and {len(self.labels)} labels.")
         if len(set(self.ids)) != len(self.ids):
             twice = Counter(self.ids).most_common(1)[0][0]
-            raise OtptError(
-                f"The data set {self.name!r} has the duplicate id {twice!r}; expected a unique id per image."
-            )
-        for text in (self.name, *self.class_names, *self.ids):
-            try:
-                text.encode("utf-8", "surrogateescape")  # as file systems do; JSON can hold other lone surrogates
-            except UnicodeEncodeError:
-                raise OtptError(
-                    f"The data set {self.name!r} has the name {text!r}, which is not valid text; expected Unicode."
-                ) from None
-        classes = len(self.class_names)
+            raise OtptError(f"{where} has the duplicate id {twice!r}; expected a unique id per image.")
         for name, label in zip(self.ids, self.labels, strict=True):
             if not 0 <= label < classes:
                 raise OtptError(
-                    f"In the data set {self.name!r}, the image {name!r} has label {label}, which has no class name; "
-                    f"expected 0 to {classes - 1} for {classes} classes."
+                    f"{where} has {classes} classes, but the image {name!r} has label {label}; expected 0 to "
+                    f"{classes - 1}."
                 )
 
 

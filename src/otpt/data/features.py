@@ -17,6 +17,7 @@ from __future__ import annotations
 import hashlib
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -25,9 +26,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
-from otpt.data.classes import ClassList
+from otpt.data.classes import ClassList, class_list_of
 from otpt.data.dataset import DEFAULT_PROMPT, Dataset
 from otpt.data.own import origin_of, resolve_labels
+from otpt.data.registered import shortened
 from otpt.errors import OtptError, cannot_read
 from otpt.images import ImageFeatures
 
@@ -36,7 +38,16 @@ Array = npt.NDArray[Any]
 _CLASSES = ("class_names", "classnames", "classes")
 _LOGIT_SCALE = 100.0
 """Of every released CLIP."""
-_SHOWN = 5
+
+
+@dataclass(frozen=True, eq=False)
+class _Rows:
+    """Row → features (V, D)."""
+
+    features: npt.NDArray[np.float32]
+
+    def __call__(self, index: int) -> ImageFeatures:
+        return ImageFeatures(self.features[index])
 
 
 class FeatureDataset(Dataset):
@@ -51,38 +62,27 @@ class FeatureDataset(Dataset):
     text_features: npt.NDArray[np.float32] | None
     logit_scale: float
     backbone: str
+    _images: _Rows
 
     @property
     def width(self) -> int:
-        """Of the features."""
-        assert isinstance(self._images, _Rows)
+        """Number of dimensions of the features."""
         return self._images.features.shape[2]
 
     @cached_property
     def fingerprint(self) -> str:
         """As of any data set, with the features themselves."""
         digest = hashlib.sha256(super().fingerprint.encode())
-        assert isinstance(self._images, _Rows)
         digest.update(self._images.features[list(self._positions)].tobytes())
         if self.text_features is not None:
             digest.update(self.text_features.tobytes() + str(self.logit_scale).encode())
         return digest.hexdigest()[:32]
 
 
-class _Rows:
-    """Row → features (V, D)."""
-
-    def __init__(self, features: npt.NDArray[np.float32]) -> None:
-        self.features = features
-
-    def __call__(self, index: int) -> ImageFeatures:
-        return ImageFeatures(self.features[index])
-
-
 def feature_dataset(
     features: Any,
     labels: Any,
-    class_names: Sequence[str] | ClassList,
+    class_names: Sequence[str] | ClassList | None,
     text_features: Any = None,
     *,
     name: str = "features",
@@ -92,66 +92,60 @@ def feature_dataset(
     drop_missing_texts: bool = False,
     origin: str | None = None,
 ) -> FeatureDataset:
-    """A data set of image features (N, D) or (N, V, D), which are scaled to unit norm.
+    """Make a data set of image features (N, D) or (N, V, D), which are scaled to unit norm.
 
     Args:
         labels: (N,) numbers from 0, or class names.
-        class_names: (C,).
+        class_names: (C,); None takes the labels themselves, in alphabetical order.
         text_features: (C, D); a row of NaN is a class without a text, which is an error unless
             ``drop_missing_texts``: then the class and its images are left out.
     """
-    listed = class_names if isinstance(class_names, ClassList) else ClassList(tuple(class_names), tuple(class_names))
-    images, where = _checked(features, f"image features of {name!r}", (2, 3)), f"The data set {name!r}"
+    where = f"The data set {name!r}"
+    images = _floats(features, f"image features of {name!r}", (2, 3))
     views = images[:, None] if images.ndim == 2 else images
     bad = np.flatnonzero(~_directions(views).all(axis=1))
     if len(bad):
-        raise OtptError(
-            f"{where} has {len(bad)} images whose features are NaN, infinite or all zero, the first of them row "
-            f"{bad[0]}; leave them out."
-        )
-    listed, indices = resolve_labels([str(each) for each in np.asarray(labels).tolist()], listed, where)
-    outside = next((label for label in indices if label >= len(listed)), None)
-    if len(indices) != len(views) or outside is not None:
-        what = f"{len(indices)} labels of {len(views)} images" if outside is None else f"the label {outside}"
-        raise OtptError(f"{where} has {what}; expected one of 0 to {len(listed) - 1} for each image.")
-    kept, texts = np.arange(len(views)), None
-    if text_features is not None:
-        texts = _checked(text_features, f"text features of {name!r}", (2,))
-        if texts.shape != (len(listed), views.shape[2]):
-            raise OtptError(
-                f"{where} has text features of shape {texts.shape}; expected ({len(listed)}, {views.shape[2]}), one "
-                "row per class and as wide as the image features."
-            )
-        missing = [listed.names[i] for i in np.flatnonzero(~_directions(texts))]
-        if missing and not drop_missing_texts:
-            shown = ", ".join(missing[:_SHOWN]) + (" …" if len(missing) > _SHOWN else "")
-            raise OtptError(
-                f"{where} has {len(missing)} classes without a text feature ({shown}); give them one, or leave them "
-                "and their images out with --drop-missing-texts."
-            )
-        present = _directions(texts)
-        renumbered = np.cumsum(present) - 1
-        kept = np.flatnonzero(present[list(indices)])
-        indices = tuple(int(renumbered[indices[i]]) for i in kept)
-        texts = _unit(texts[present])
-        names = [each for each, good in zip(listed.names, present, strict=True) if good]
-    else:
-        names = list(listed.names)
+        raise OtptError(f"{where} has {len(bad)} images whose features are NaN or zero, such as row {bad[0]}.")
+    given = None if class_names is None else class_list_of(class_names)
+    listed, indices = resolve_labels([str(each) for each in np.asarray(labels).tolist()], given, where)
     own = [str(each) for each in (range(len(views)) if ids is None else ids)]
-    if len(own) != len(views):
-        raise OtptError(f"{where} has {len(own)} ids of {len(views)} images; expected one for each.")
+    if not len(own) == len(views) == len(indices):
+        raise OtptError(f"{where} has {len(views)} images, {len(indices)} labels and {len(own)} ids.")
     found = FeatureDataset(
         name,
-        names,
-        [own[i] for i in kept],
+        listed.names,
+        own,
         indices,
-        _Rows(_unit(views[kept])),
+        _Rows(_unit(views)),
         family=listed.family or "fine-grained",
         prompt=listed.prompt or DEFAULT_PROMPT,
         allow_duplicates=True,
         origin=origin,
     )
-    found.views, found.text_features, found.logit_scale, found.backbone = views.shape[1], texts, logit_scale, backbone
+    found.views, found.logit_scale, found.backbone = views.shape[1], logit_scale, backbone
+    return found if text_features is None else _with_texts(found, text_features, drop_missing_texts)
+
+
+def _with_texts(data: FeatureDataset, given: Any, drop_missing: bool) -> FeatureDataset:
+    """Add text features (C, D); leave out classes without one, and their images, if requested."""
+    texts = _floats(given, f"text features of {data.name!r}", (2,))
+    if texts.shape != (len(data.class_names), data.width):
+        raise OtptError(
+            f"The data set {data.name!r} has text features of shape {texts.shape}; expected "
+            f"({len(data.class_names)}, {data.width}), one row per class and as wide as the image features."
+        )
+    present = _directions(texts)
+    missing = [data.class_names[i] for i in np.flatnonzero(~present)]
+    if missing and not drop_missing:
+        raise OtptError(
+            f"The data set {data.name!r} has {len(missing)} classes without a text feature ({shortened(missing)}); "
+            "give them one, or leave them and their images out with --drop-missing-texts."
+        )
+    found: Any = data.in_order([i for i, label in enumerate(data.labels) if present[label]])
+    renumbered = np.cumsum(present) - 1
+    found.labels = tuple(int(renumbered[label]) for label in found.labels)
+    found.class_names = tuple(data.class_names[i] for i in np.flatnonzero(present))
+    found.text_features = _unit(texts[present])
     return found
 
 
@@ -159,7 +153,10 @@ def read_features(
     path: Path, *, split: str = "test", classes: ClassList | None = None, drop_missing_texts: bool = False
 ) -> FeatureDataset:
     """Read a file of features; see the module."""
-    arrays = _read_npz(path) if path.suffix.lower() == ".npz" else _read_parquet(path)
+    try:
+        arrays = _read_npz(path) if path.suffix.lower() == ".npz" else _read_parquet(path)
+    except Exception as error:  # zipfile, NumPy and pyarrow raise nearly anything for a damaged file
+        raise cannot_read("features", path, error) from None
 
     def array(*names: str) -> Array | None:
         return next((arrays[each] for name in names for each in (f"{split}_{name}", name) if each in arrays), None)
@@ -170,25 +167,20 @@ def read_features(
             f"{str(path)!r} has {', '.join(map(repr, arrays)) or 'nothing'} for the split {split!r}; expected "
             "'features' and 'labels'."
         )
-    if classes is None:
-        listed = [str(each) for each in (np.unique(labels) if names is None else names).tolist()]
-        if names is None and all(each.isdecimal() for each in listed):
-            raise OtptError(f"{str(path)!r} has labels that are numbers, but no class names; give them by --classes.")
-        classes = ClassList(tuple(listed), tuple(listed))
-    if array("logit_scale") is None and array("text_features") is not None:
+    texts, scale, backbone, ids = (array(each) for each in ("text_features", "logit_scale", "backbone", "ids"))
+    if scale is None and texts is not None:
         warnings.warn(
             f"{str(path)!r} has no logit_scale: {_LOGIT_SCALE:g} is assumed, as of OpenAI's CLIP. Confidences and ECE "
             "depend on it.",
             stacklevel=2,
         )
-    scale, backbone, ids = array("logit_scale"), array("backbone"), array("ids")
     return feature_dataset(
         features,
         labels,
-        classes,
-        array("text_features"),
+        classes or (None if names is None else names.astype(str).tolist()),
+        texts,
         name=path.stem,
-        ids=None if ids is None else [str(each) for each in ids.tolist()],
+        ids=None if ids is None else ids.tolist(),
         logit_scale=_LOGIT_SCALE if scale is None else float(scale),
         backbone="" if backbone is None else str(backbone),
         drop_missing_texts=drop_missing_texts,
@@ -196,42 +188,21 @@ def read_features(
     )
 
 
-def has_features(path: Path) -> bool:
-    """Whether a Parquet table holds features in place of images; False for files that cannot be read."""
-    try:
-        return path.suffix.lower() == ".parquet" and "feature" in pq.read_schema(path).names
-    except Exception:  # reported by what reads the file
-        return False
-
-
 def _read_npz(path: Path) -> Mapping[str, Array]:
-    try:
-        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-            return {name: file[name] for name in file.files if file[name].dtype != object}
-    except ValueError:  # an array of Python objects, which could run code
-        raise OtptError(
-            f"{str(path)!r} holds Python objects, which are not read; save names as an array of strings "
-            "(np.asarray(names, dtype=str))."
-        ) from None
-    except OSError as error:
-        raise cannot_read("features", path, error) from None
-    except Exception as error:  # zipfile and NumPy raise nearly anything for a damaged file
-        raise OtptError(f"The features {str(path)!r} cannot be read: {error}; write the file again.") from None
+    # Arrays of Python objects, which could run code, are refused.
+    with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
+        return dict(file)
 
 
 def _read_parquet(path: Path) -> Mapping[str, Array]:
-    try:
-        table = pq.read_table(path)
-        columns = table.to_pandas()
-        metadata = table.schema.metadata or {}
-    except Exception as error:  # pyarrow raises nearly anything for a damaged file
-        raise OtptError(f"The features {str(path)!r} cannot be read: {error}; write the file again.") from None
+    table = pq.read_table(path)
+    metadata = table.schema.metadata or {}
+    columns = table.to_pandas()
     columns = columns[columns["feature"].notna()]  # images that could not be read have none
-    try:
-        features = np.stack(columns["feature"].to_numpy()) if len(columns) else np.empty((0, 0), np.float32)
-    except ValueError:
-        raise OtptError(f"The features of {str(path)!r} have different widths; expected one model's.") from None
-    found: dict[str, Array] = {"features": features, "backbone": np.asarray(metadata.get(b"otpt.model", b"").decode())}
+    found: dict[str, Array] = {
+        "features": np.stack(columns["feature"].to_numpy()),
+        "backbone": np.asarray(metadata.get(b"otpt.model", b"").decode()),
+    }
     if "id" in columns:
         found["ids"] = columns["id"].astype(str).to_numpy()
     if "label" in columns:
@@ -241,7 +212,7 @@ def _read_parquet(path: Path) -> Mapping[str, Array]:
     return found
 
 
-def _checked(given: Any, what: str, dimensions: tuple[int, ...]) -> npt.NDArray[np.float32]:
+def _floats(given: Any, what: str, dimensions: tuple[int, ...]) -> npt.NDArray[np.float32]:
     array = np.asarray(given)
     if array.ndim not in dimensions or not np.issubdtype(array.dtype, np.floating) or not array.size:
         raise OtptError(
@@ -252,7 +223,7 @@ def _checked(given: Any, what: str, dimensions: tuple[int, ...]) -> npt.NDArray[
 
 
 def _directions(rows: npt.NDArray[np.float32]) -> npt.NDArray[np.bool_]:
-    """Which rows (…, D) are finite and not all zero."""
+    """Whether rows (…, D) are finite and not all zero."""
     found: npt.NDArray[np.bool_] = np.isfinite(rows).all(axis=-1) & (rows != 0).any(axis=-1)
     return found
 

@@ -1,13 +1,11 @@
-"""Your own data: class folders, tables, webdataset shards, Hugging Face data sets, and data sets of other libraries."""
+"""Labelled data of your own: class folders, tables, WebDataset shards, Hugging Face data sets, other libraries'."""
 
 from __future__ import annotations
 
-import importlib
 import os
 import re
-import tarfile
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +15,8 @@ import pandas as pd
 
 from otpt.data.classes import ClassList, find_class_list
 from otpt.data.dataset import DEFAULT_PROMPT, IMAGE_SUFFIXES, Dataset, FilesBelow
-from otpt.data.registered import NoSuchSplit, class_folders, labelled_images, shortened
+from otpt.data.registered import class_folders, labelled_images, shortened
+from otpt.data.sources import expand_braces, hub_table, tar_members, undecoded
 from otpt.errors import OtptError, cannot_read
 from otpt.files import parse_json
 from otpt.images import ImageSource
@@ -26,9 +25,7 @@ TABLE_SUFFIXES = (".csv", ".tsv", ".parquet")
 LABELS = "labels.csv"
 PATHS = ("path", "file", "filename")
 _LABEL_SUFFIXES = (".cls", ".txt", ".json")
-_MOST_LABEL_BYTES = 1 << 20
 _JSON_KEYS = ("label", "cls", "class", "class_name")
-_MOST_SHARDS = 100_000
 
 
 def own_dataset(
@@ -40,7 +37,7 @@ def own_dataset(
     *,
     origin: str | None,
 ) -> Dataset:
-    """A user's data set, with family, AugMix and prompt from its class list, or the defaults."""
+    """Return a data set with the family, AugMix and prompt of its class list, or the defaults."""
     return Dataset(
         name,
         classes.names,
@@ -62,10 +59,10 @@ def origin_of(path: str | Path) -> str:
 def resolve_labels(
     labels: Sequence[str], classes: ClassList | None, origin: str, *, numbers: bool = True
 ) -> tuple[ClassList, tuple[int, ...]]:
-    """Class list and labels (N,), each in 0 … C − 1.
+    """Return the class list and the labels (N,) as indices into it.
 
-    With a class list, labels are its folders or its names, where case and underscores matter only if they tell names
-    apart; or else numbers from 0, if allowed. Without one, the labels are the class names, in alphabetical order;
+    With a class list, labels are its folders or its names, where case and underscores matter only if they distinguish
+    names; otherwise numbers from 0, if allowed. Without one, the labels are the class names in alphabetical order;
     numbers alone are refused, since they are not class names.
     """
     if classes is None:
@@ -209,11 +206,8 @@ def read_table(file: Path) -> pd.DataFrame:
                 file, sep="\t" if tabs else ",", dtype=str, keep_default_na=False, encoding="utf-8-sig", index_col=False
             )
             table = table.fillna("").apply(lambda column: column.str.strip())
-    except OSError as error:
-        raise cannot_read("table", file, error) from None
     except Exception as error:  # pyarrow and pandas raise nearly anything for a damaged file
-        reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
-        raise OtptError(f"The table {str(file)!r} cannot be read: {reason}; write it again.") from None
+        raise cannot_read("table", file, error) from None
     table.columns = [str(name).strip().lower() for name in table.columns]
     return table
 
@@ -226,33 +220,18 @@ def _relative(path: str, folder: Path) -> str:
     return given.as_posix()
 
 
-# webdataset shards: indexed once, then each image is read by its offset, without a second copy on the disk
-
-
 @dataclass(frozen=True)
-class MembersOf:
-    """Image ``i`` as bytes: ``size`` of them from ``offset`` on in one of the shards."""
+class ReadBy:
+    """Image ``i`` is what ``readers[i]()`` returns."""
 
-    shards: tuple[Path, ...]
-    where: tuple[tuple[int, int, int], ...]  # shard, offset, size
+    readers: tuple[Callable[[], ImageSource], ...]
 
-    def __call__(self, index: int) -> bytes:
-        shard, offset, size = self.where[index]
-        try:
-            with self.shards[shard].open("rb") as file:
-                file.seek(offset)
-                return file.read(size)
-        except OSError as error:
-            raise cannot_read("shard", self.shards[shard], error) from None
-
-
-def is_shards(spec: str) -> bool:
-    """Whether a spec names tar files."""
-    return spec.lower().endswith((".tar", ".tar.gz", ".tgz"))
+    def __call__(self, index: int) -> ImageSource:
+        return self.readers[index]()
 
 
 def shard_dataset(spec: str, root: Path | None = None, classes: ClassList | None = None) -> Dataset:
-    """The data set of the shards that ``spec`` names, with ``{000..009}`` and ``{a,b}`` expanded.
+    """Read WebDataset shards, with ``{000..009}`` and ``{a,b}`` expanded; images are read by offset when needed.
 
     A sample is the members of one name up to the first dot: ``0001.jpg`` and ``0001.cls`` (a number), ``0001.txt``
     (a class name) or ``0001.json`` (``{"label": …}``).
@@ -261,105 +240,56 @@ def shard_dataset(spec: str, root: Path | None = None, classes: ClassList | None
     if root is not None and not os.path.exists(shards[0]):
         shards = [Path(os.path.expanduser(root)) / shard for shard in shards]
     missing = [str(shard) for shard in shards if not os.path.isfile(shard)]
-    if missing:
-        raise OtptError(f"Of the {len(shards)} shards of {spec!r} these do not exist: {shortened(missing)}.")
-    ids, labels, where = [], [], []
-    for number, shard in enumerate(shards):
-        for key, sample in _read_index(shard).items():
-            if sample.image is None:
-                continue
-            label = next((sample.labels[suffix] for suffix in _LABEL_SUFFIXES if suffix in sample.labels), None)
-            if label is None:
-                raise OtptError(
-                    f"In the shard {str(shard)!r}, {key!r} has no label; expected {key}.cls, .txt or .json."
-                )
-            ids.append(f"{shard.name}/{key}")
-            where.append((number, *sample.image))
-            labels.append(label)
-    if not ids:
+    if missing or shards[0].suffix != ".tar":
+        raise OtptError(
+            f"{spec!r} are not all tar files without compression (missing: {shortened(missing) or 'none'}); check the "
+            "path, and unpack .gz shards."
+        )
+    samples = [(f"{shard.name}/{key}", *sample) for shard in shards for key, sample in _samples(shard)]
+    if not samples:
         raise OtptError(f"The shards {spec!r} hold no images.")
+    ids, readers, labels = zip(*samples, strict=True)
     listed, resolved = resolve_labels(labels, classes or find_class_list(shards[0].parent), f"The shards {spec!r}")
     name = re.sub(r"[-_.]*(\{[^}]*\})[-_.]*", "", Path(spec).name).removesuffix("tar").rstrip(".") or "shards"
     origin = origin_of(shards[0].parent / Path(spec).name)
-    return own_dataset(name, listed, ids, resolved, MembersOf(tuple(shards), tuple(where)), origin=origin)
+    return own_dataset(name, listed, ids, resolved, ReadBy(readers), origin=origin)
 
 
-def expand_braces(spec: str) -> list[str]:
-    """``x-{08..11}.tar`` → x-08.tar … x-11.tar; ``{a,b}`` → a and b.
-
-    >>> expand_braces("x-{8..10}.tar")
-    ['x-8.tar', 'x-9.tar', 'x-10.tar']
-    """
-    found = [spec]
-    while match := re.search(r"\{([^{}]*)\}", found[0]):
-        parts = match[1].split(",")
-        if numbers := re.fullmatch(r"([0-9]{1,18})\.\.([0-9]{1,18})", match[1]):
-            first, last = int(numbers[1]), int(numbers[2])
-            width = len(numbers[1]) if numbers[1].startswith("0") else 0
-            parts = [f"{number:0{width}d}" for number in range(first, min(last + 1, first + _MOST_SHARDS + 1))]
-        if not 0 < len(found) * len(parts) <= _MOST_SHARDS:
+def _samples(shard: Path) -> Iterator[tuple[str, tuple[Callable[[], bytes], str]]]:
+    """Key, image and label of each sample of a shard, in its order."""
+    images: dict[str, Callable[[], bytes]] = {}
+    labels: dict[tuple[str, str], Callable[[], bytes]] = {}
+    for name, read in tar_members(str(shard), IMAGE_SUFFIXES.union(_LABEL_SUFFIXES)):
+        folder, slash, file = name.rpartition("/")
+        stem, _, suffix = file.partition(".")
+        key, ending = folder + slash + stem, f".{suffix.lower()}"
+        if ending in _LABEL_SUFFIXES:
+            labels[key, ending] = read
+        elif ending in IMAGE_SUFFIXES:
+            if key in images:
+                raise OtptError(f"In the shard {str(shard)!r}, {key!r} has two images; expected one per sample.")
+            images[key] = read
+    for key, image in images.items():
+        ending = next((each for each in _LABEL_SUFFIXES if (key, each) in labels), "")
+        if not ending:
+            raise OtptError(f"In the shard {str(shard)!r}, {key!r} has no label; expected {key}.cls, .txt or .json.")
+        try:
+            yield key, (image, _label(labels[key, ending](), ending))
+        except ValueError as error:
             raise OtptError(
-                f"The shards {spec!r} are {len(found) * len(parts):,} or more; expected 1 to {_MOST_SHARDS:,}, as in "
-                "{first..last}."
-            )
-        found = [each.replace(match[0], part, 1) for each in found for part in parts]
-    return found
+                f"In the shard {str(shard)!r}, {key + ending} holds no label ({error}); expected text, or JSON with "
+                "'label'."
+            ) from None
 
 
-@dataclass
-class _Sample:
-    """Members of a shard with one key: offset and size of the image, and labels by suffix."""
-
-    image: tuple[int, int] | None = None
-    labels: dict[str, str] = field(default_factory=dict)
-
-
-def _read_index(shard: Path) -> dict[str, _Sample]:
-    """The samples of a shard by key, in its order."""
-    found: dict[str, _Sample] = {}
-    try:
-        # "r:" refuses compression: inside a compressed shard no image can be read by its offset.
-        with tarfile.open(shard, "r:") as archive:
-            for member in archive:
-                folder, slash, name = member.name.rpartition("/")
-                stem, _, suffix = name.partition(".")
-                ending = f".{suffix.lower()}"
-                if not member.isfile() or not stem or ending not in {*IMAGE_SUFFIXES, *_LABEL_SUFFIXES}:
-                    continue
-                sample = found.setdefault(folder + slash + stem, _Sample())
-                if ending in _LABEL_SUFFIXES:
-                    if member.size > _MOST_LABEL_BYTES:
-                        raise ValueError(f"the label {member.name} has {member.size:,} bytes")
-                    content = archive.extractfile(member)
-                    assert content is not None
-                    sample.labels[ending] = _label(content.read(), ending, member.name)
-                elif member.issparse():  # its size is not that of its bytes
-                    raise ValueError(f"{member.name} is a sparse file")
-                elif sample.image is not None:
-                    raise ValueError(f"{folder + slash + stem} has two images")
-                else:
-                    sample.image = member.offset_data, member.size
-    except OSError as error:
-        raise cannot_read("shard", shard, error) from None
-    except Exception as error:  # tarfile lets many errors through for damaged headers
-        raise OtptError(
-            f"The shard {str(shard)!r} is not a whole, uncompressed tar file of images ({error}); unpack .gz shards "
-            "first."
-        ) from None
-    return found
-
-
-def _label(content: bytes, ending: str, where: str) -> str:
+def _label(content: bytes, ending: str) -> str:
     text = content.decode("utf-8").strip()
     if ending == ".json":
         values = parse_json(text)
         text = str(next((values[key] for key in _JSON_KEYS if key in values), "")).strip()
     if not text:
-        raise ValueError(f"{where} holds no label; expected text, or JSON with 'label'")
+        raise ValueError("it is empty")
     return text
-
-
-# Hugging Face data sets, and data sets of other libraries
 
 
 @dataclass(frozen=True)
@@ -378,38 +308,10 @@ class RowsOf:
 
 
 def hub_dataset(name: str, *, split: str = "test", classes: ClassList | None = None) -> Dataset:
-    """A split of the data set ``name`` (``owner/name``, ``owner/name@configuration``, or a folder) of ``datasets``."""
+    """Load a split of ``owner/name``, ``owner/name@configuration`` or a folder with the ``datasets`` library."""
     folder = os.path.expanduser(name.partition("@")[0])
     origin = f"hf:{origin_of(folder)}" if folder and os.path.isdir(folder) else f"hf:{name}"
     return hugging_face_dataset(hub_table(name, split), f"hf:{name}", split=split, classes=classes, origin=origin)
-
-
-def hub_table(name: str, split: str, *, streaming: bool = False) -> Any:
-    """A split as ``datasets`` loads it; with ``streaming`` its rows are read lazily."""
-    try:
-        library: Any = importlib.import_module("datasets")
-    except ImportError:
-        raise OtptError(
-            f"hf:{name} needs the package datasets, which is not installed: pip install 'otpt[hf]'"
-        ) from None
-    path, _, configuration = name.partition("@")
-    folder = Path(os.path.expanduser(path or "hf:"))  # an empty name is not a folder
-    is_folder = os.path.isdir(folder)
-    try:
-        if is_folder and (os.path.isfile(folder / "state.json") or os.path.isfile(folder / "dataset_dict.json")):
-            table = library.load_from_disk(str(folder))
-            if hasattr(table, "keys"):
-                if split not in table:
-                    raise ValueError(f"Unknown split {split!r}; available: {', '.join(table)}")
-                table = table[split]
-            return table
-        source = str(folder) if is_folder else path
-        return library.load_dataset(source, configuration or None, split=split, streaming=streaming)
-    except Exception as error:  # the package raises errors of many other packages
-        reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
-        kind = NoSuchSplit if reason.startswith(("Unknown split", "Bad split")) else OtptError
-        hint = f" A folder of class folders is read without hf:, as {path!r}." if is_folder else ""
-        raise kind(f"The data set hf:{name}, split {split!r}, cannot be loaded: {reason}.{hint}") from None
 
 
 def hugging_face_dataset(
@@ -427,21 +329,18 @@ def hugging_face_dataset(
     if unlabelled is not None:
         raise OtptError(f"{name}, split {split!r}, has no label in row {unlabelled}; take a split with labels.")
     if kinds[column] == "ClassLabel":
-        names = tuple(table.features[column].names or ())
-        strange = next((value for value in values if not 0 <= value < len(names)), None)
-        if strange is not None or not all(isinstance(each, str) for each in names):
-            raise OtptError(f"{name}, split {split!r}, has the label {strange}; expected 0 to {len(names) - 1}.")
-        places = range(len(names)) if classes is None else _places(names, classes, name)
-        listed, labels = classes or ClassList(names, names), tuple(places[value] for value in values)
+        names = tuple(table.features[column].names)
+        listed, labels = classes or ClassList(names, names), tuple(values)
+        if classes is not None:
+            places = _places(names, classes, name)
+            labels = tuple(places[value] for value in values)
     elif classes is not None and all(isinstance(value, int) for value in values):
         listed, labels = classes, tuple(values)
     else:
         listed, labels = resolve_labels([str(value) for value in values], classes, name)
     ids = [f"{split}/{row}" for row in range(len(labels))]
-    # Decoding by the package may fail with Pillow's errors, and takes time.
-    library: Any = importlib.import_module("datasets")
-    undecoded = table.select_columns([images]).cast_column(images, library.Image(decode=False))
-    return own_dataset(name, listed, ids, labels, RowsOf(undecoded, images), origin=origin)
+    images_only = undecoded(table.select_columns([images]), images)
+    return own_dataset(name, listed, ids, labels, RowsOf(images_only, images), origin=origin)
 
 
 def _places(names: Sequence[str], listed: ClassList, origin: str) -> Sequence[int]:

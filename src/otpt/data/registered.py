@@ -13,22 +13,20 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
+from itertools import product
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple, TypeVar
 
 import pydantic.dataclasses
 
 from otpt.data.classes import ClassList, builtin_class_list, read_text
-from otpt.data.dataset import DEFAULT_PROMPT, IMAGE_SUFFIXES, Dataset, FilesBelow
+from otpt.data.dataset import DEFAULT_PROMPT, IMAGE_SUFFIXES, Dataset, FilesBelow, NoSuchSplit
+from otpt.data.sources import images_below
 from otpt.errors import OtptError, cannot_read
 from otpt.files import parse_json, parse_toml
 from otpt.images import open_image
 
 _T = TypeVar("_T")
-
-
-class NoSuchSplit(OtptError):
-    """A data set exists, but not the requested split."""
 
 
 class Record(NamedTuple):
@@ -40,7 +38,7 @@ class Record(NamedTuple):
 
     @property
     def id(self) -> str:
-        """The id of the image, which is the same in all layouts."""
+        """The same in all layouts."""
         return self.name or self.file
 
 
@@ -67,11 +65,10 @@ class Layout(NamedTuple):
 
 @pydantic.dataclasses.dataclass(frozen=True)
 class DatasetEntry:
-    """What is known about a registered data set before any file is read; see ``datasets.toml``.
+    """A registered data set, as in ``datasets.toml``.
 
-    ``classes`` and ``test_images`` are the published numbers, None if unknown. Its class list is ``listed``, or the
-    file ``names`` of this package. A set with ``parts`` (ImageNet-C) is loaded one part and level at a time, as
-    NAME/PART/LEVEL.
+    ``classes`` and ``test_images`` are the published numbers, None if unknown. The class list is ``listed``, or the
+    file ``names`` of this package. A set with ``parts`` (ImageNet-C) is loaded as NAME/PART/LEVEL.
     """
 
     name: str
@@ -96,8 +93,8 @@ class DatasetEntry:
     def class_list(self, *, official_names: bool = False) -> ClassList:
         """Folders and names of the classes, in label order.
 
-        ``official_names`` reproduces the class list of the papers' code where that differs: Food101, whose labels
-        16 and 17 (cheese_plate, cheesecake) are swapped there.
+        ``official_names`` reproduces the papers' code, which swaps labels 16 and 17 of Food101 (cheese_plate,
+        cheesecake).
         """
         classes = self.listed or builtin_class_list(self.names)
         names = list(classes.names)
@@ -116,7 +113,7 @@ class DatasetEntry:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a reader looks for a split: the layout's folder, and all that may hold lists and split files."""
+    """Where a reader looks for a split: the layout's folder, and ``near``, folders that may hold lists."""
 
     entry: DatasetEntry
     folder: Path
@@ -125,37 +122,28 @@ class Place:
 
     @property
     def classes(self) -> ClassList:
-        """The classes in label order, with their correct names."""
         return self.entry.class_list()
 
-    def find(self, *names: str) -> Path | None:
-        """The first file of one of these names in the folders that may hold lists."""
-        return next((path / name for name in names for path in self.near if os.path.isfile(path / name)), None)
-
     def need(self, what: str, *names: str) -> Path:
-        """:meth:`find`, or an error that names the folders searched."""
-        found = self.find(*names)
-        if found is None:
-            places = ", ".join(str(path) for path in self.near)
-            raise OtptError(f"its {what} {' or '.join(names)} was not found in {places}")
-        return found
+        """The first file of one of these names in the folders that may hold lists."""
+        for name, path in product(names, self.near):
+            if os.path.isfile(path / name):
+                return path / name
+        raise OtptError(f"its {what} {' or '.join(names)} was not found in {', '.join(map(str, self.near))}")
 
 
 @cache
 def imagenet_names() -> Mapping[str, str]:
     """WordNet id → class name of CLIP's list for ImageNet, from open_clip."""
     names = importlib.import_module("open_clip.zero_shot_metadata").IMAGENET_CLASSNAMES
-    wnids = builtin_class_list("imagenet").folders
-    if len(names) != len(wnids):
-        raise OtptError(f"The installed open_clip names {len(names)} ImageNet classes; expected {len(wnids)}.")
-    return dict(zip(wnids, names, strict=True))
+    return dict(zip(builtin_class_list("imagenet").folders, names, strict=True))
 
 
 _ADDED: dict[str, DatasetEntry] = {}
 
 
 def register_dataset(entry: DatasetEntry) -> None:
-    """Register a data set of a plugin; its layouts name readers of :data:`READERS`."""
+    """Register a data set; its layouts name readers of :data:`READERS`."""
     _ADDED[entry.name] = entry
 
 
@@ -171,26 +159,20 @@ def _own_entries() -> Mapping[str, DatasetEntry]:
 
 
 def find_entry(name: str) -> DatasetEntry | None:
-    """The registered data set of this name or alias; case, hyphens and underscores do not matter."""
-    base, _, rest = name.partition("/")
-    wanted = _plain(base)
-    for entry in builtin_entries().values():
-        if wanted in map(_plain, (entry.name, *entry.aliases)):
-            if entry.parts:
-                return _part(entry, name, *rest.partition("/")[::2])
-            return None if rest else entry
-    return None
-
-
-def _part(entry: DatasetEntry, name: str, part: str, level: str) -> DatasetEntry:
-    """One part and level of a set, such as ``imagenet-c/fog/3``, in the folder ``fog/3``."""
-    if part not in entry.parts or level not in map(str, range(1, entry.levels + 1)):
+    """Return the registered data set of this name or alias; case, hyphens and underscores do not matter."""
+    base, *rest = name.split("/")
+    found = (each for each in builtin_entries().values() if _plain(base) in map(_plain, (each.name, *each.aliases)))
+    entry = next(found, None)
+    if entry is None or not entry.parts:
+        return None if rest else entry
+    if len(rest) != 2 or rest[0] not in entry.parts or rest[1] not in map(str, range(1, entry.levels + 1)):
         raise OtptError(
             f"{name!r} is not one of {entry.name}'s sets; expected {entry.name}/PART/LEVEL with a level from 1 to "
             f"{entry.levels} and one of the parts {', '.join(entry.parts)}."
         )
-    layouts = tuple(each._replace(folder=f"{each.folder}/{part}/{level}") for each in entry.layouts)
-    return replace(entry, name=f"{entry.name}/{part}/{level}", layouts=layouts, parts=(), levels=0)
+    part = "/".join(rest)
+    layouts = tuple(each._replace(folder=f"{each.folder}/{part}") for each in entry.layouts)
+    return replace(entry, name=f"{entry.name}/{part}", layouts=layouts, parts=(), levels=0)
 
 
 def _plain(name: str) -> str:
@@ -206,23 +188,24 @@ def read_folders(place: Place) -> list[Record]:
     if place.entry.numeric_folders and present and all(name.isdecimal() for name in present):
         # By value: sorted as strings (0, 1, 10, 100, …) the folders would permute the classes.
         labels = {str(label): label for label in labels.values()}
-    strange = [name for name in present if name not in labels]
     missing = [name for name in labels if name not in present]
-    if len(missing) == len(labels):
-        raise OtptError(f"it holds none of the {len(labels)} class folders ({shortened(labels, 3)})")
-    if missing:
-        raise OtptError(f"{len(missing)} of {len(labels)} class folders are missing: {shortened(missing)}")
-    if strange:
-        raise OtptError(f"it holds more folders than the {len(labels)} classes: {shortened(strange)}")
+    strange = [name for name in present if name not in labels]
+    if missing or strange:
+        raise OtptError(
+            f"its folders differ from the {len(labels)} classes: {len(missing)} missing ({shortened(missing)}), "
+            f"{len(strange)} unknown ({shortened(strange)})"
+        )
     return labelled_images(place.folder, labels)
 
 
 def labelled_images(folder: Path, labels: Mapping[str, int]) -> list[Record]:
     """The images below each class folder."""
-    rows = [(f"{name}/{file}", label) for name, label in labels.items() for file in images_below(folder / name)]
-    if not rows:
+    found = []
+    for name, label in labels.items():
+        found += [Record(f"{name}/{file}", label) for file in images_below(folder / name, follow_links=True)]
+    if not found:
         raise OtptError(f"The class folders of {str(folder)!r} hold no images ({', '.join(sorted(IMAGE_SUFFIXES))}).")
-    return [Record(*row) for row in rows]
+    return found
 
 
 def class_folders(folder: Path) -> list[str]:
@@ -234,32 +217,15 @@ def class_folders(folder: Path) -> list[str]:
         raise cannot_read("folder", folder, error) from None
 
 
-def images_below(folder: Path, below: str = "") -> Iterator[str]:
-    """Paths of the image files under ``folder``, relative to it, each folder's sorted by name."""
-    try:
-        with os.scandir(folder) as inside:
-            items = sorted((item.name, item.is_dir()) for item in inside)  # is_dir fails where links form a circle
-    except OSError as error:
-        raise cannot_read("folder", folder, error) from None
-    for name, is_folder in items:
-        if name.startswith("."):
-            continue
-        if is_folder:
-            yield from images_below(folder / name, f"{below}{name}/")
-        elif os.path.splitext(name)[1].lower() in IMAGE_SUFFIXES:
-            yield below + name
-
-
 def read_split(place: Place) -> list[Record]:
-    """The images of a split as CoOp's split file lists them (or the official list that it was made from)."""
+    """The images of a split as CoOp's split file lists them, or the official list from which that file was made."""
     name = place.entry.split_file
     official, read = _OFFICIAL_LISTS.get(name if place.split == "test" else "", ("", None))
     file = place.need("split file", *filter(None, (name, official)))
     if read is not None and file.name != name:
         return _read_lines(file, read, place.classes)
-    text = read_text(file)
     try:
-        listed = [(str(path), int(label), str(name)) for path, label, name in parse_json(text)[place.split]]
+        listed = [(str(path), int(label), str(name)) for path, label, name in parse_json(read_text(file))[place.split]]
     except (ValueError, KeyError, TypeError, OverflowError) as error:
         kind = NoSuchSplit if isinstance(error, KeyError) else OtptError
         raise kind(
@@ -268,14 +234,11 @@ def read_split(place: Place) -> list[Record]:
         ) from None
     names = place.classes.names
     for path, label, name in listed:
-        if not 0 <= label < len(names):
+        published = names[label] if 0 <= label < len(names) else ""
+        if _words(name) != _words(published):
             raise OtptError(
-                f"in {str(file)!r}, {path!r} has label {label}, which has no class name (0 to {len(names) - 1})"
-            )
-        if _same_words(name) != _same_words(names[label]):
-            raise OtptError(
-                f"in {str(file)!r}, label {label} is called {name!r}, but {names[label]!r} in the published list: "
-                "it is a different split, or its labels are permuted"
+                f"in {str(file)!r}, label {label} is called {name!r}, but {published!r} in the published list: it is a "
+                "different split, or its labels are permuted"
             )
         if PurePosixPath(path).is_absolute() or ".." in PurePosixPath(path).parts:
             raise OtptError(f"in {str(file)!r}, the image {path!r} lies outside the data; expected a relative path")
@@ -283,12 +246,7 @@ def read_split(place: Place) -> list[Record]:
 
 
 def read_lists(place: Place) -> list[Record]:
-    """FGVC Aircraft: ``images_variant_SPLIT.txt`` with lines "image class", ``variants.txt`` in label order."""
-    variants = place.find("variants.txt")
-    if variants is not None:
-        listed = tuple(line.strip() for line in read_text(variants).splitlines() if line.strip())
-        if listed != place.classes.folders:
-            raise OtptError(f"the classes of {str(variants)!r} differ from the published list; expected its 100 lines")
+    """FGVC Aircraft: ``images_variant_SPLIT.txt`` with lines "image class"."""
     return _read_lines(place.need("list", f"images_variant_{place.split}.txt"), _aircraft_line, place.classes)
 
 
@@ -299,14 +257,12 @@ Line = Callable[[str, Mapping[str, int]], tuple[str, int]]
 def _read_lines(file: Path, read: Line, classes: ClassList) -> list[Record]:
     """The images of an official list; blank lines and comments are skipped."""
     labels, found = classes.index(), []
-    for number, line in enumerate(read_text(file).splitlines(), start=1):
-        if line.strip() and not line.startswith("#"):
-            try:
-                found.append(Record(*read(line.strip(), labels)))
-            except (KeyError, ValueError, IndexError):
-                raise OtptError(
-                    f"{file}, line {number}: {line!r} does not name an image with a class of the published list"
-                ) from None
+    for line in map(str.strip, read_text(file).splitlines()):
+        try:
+            if line and not line.startswith("#"):
+                found.append(Record(*read(line, labels)))
+        except (KeyError, ValueError, IndexError):
+            raise OtptError(f"{file}: {line!r} does not name an image with a class of the published list") from None
     return found
 
 
@@ -318,9 +274,7 @@ def _aircraft_line(line: str, labels: Mapping[str, int]) -> tuple[str, int]:
 def _pets_line(line: str, labels: Mapping[str, int]) -> tuple[str, int]:
     """ "Abyssinian_201 1 1 1": image, class from 1, and two more numbers."""
     image, number, _, _ = line.split()
-    if not 1 <= int(number) <= len(labels):
-        raise ValueError(number)
-    return f"{image}.jpg", int(number) - 1
+    return f"{image}.jpg", range(1, len(labels) + 1).index(int(number))
 
 
 def _sun_line(line: str, labels: Mapping[str, int]) -> tuple[str, int]:
@@ -336,7 +290,7 @@ _OFFICIAL_LISTS: dict[str, tuple[str, Line]] = {
 """Official lists that define the very test split of CoOp's file, for users who have the data but not that file."""
 
 
-def _same_words(name: str) -> str:
+def _words(name: str) -> str:
     return " ".join(name.replace("_", " ").lower().split())
 
 
@@ -364,61 +318,44 @@ class Found:
 
 
 def find_records(entry: DatasetEntry, root: Path, split: str = "test") -> Found:
-    """The images of a split of ``entry`` in the first of its layouts that is found.
+    """Find the images of a split of ``entry`` in the first of its layouts that exists.
 
-    A layout counts as found if its folder and lists exist, and at least one of five images spread over the split.
-    Other missing images are reported when they are opened, or all by ``check``.
+    A layout exists if its folder, its lists, and at least one of five images spread over the split do. Other missing
+    images are reported when they are opened, or by :func:`check_dataset`.
     """
     if split not in SPLITS:
         raise OtptError(f"The split {split!r} is not known; expected one of {', '.join(SPLITS)}.")
     root = Path(os.path.expanduser(root))
     if not os.path.isdir(root):
         raise OtptError(f"The data root {str(root)!r} is not a folder; give the folder that holds the data sets.")
-    problems: list[str] = []
-    kinds: set[type[OtptError]] = set()
+    problems: dict[str, type[OtptError]] = {}
     for layout, base in _candidates(entry, root):
         folder = base / layout.folder
-        if not os.path.isdir(folder):
-            continue
-        place = Place(entry, folder, _near(folder, base, root), split)
+        above = [each for each in (folder, *folder.parents) if each.is_relative_to(base)]
+        near = dict.fromkeys([*above, root, base / "data_splits", root / "data_splits"])  # the latter as in TPT
         try:
-            found = READERS[layout.reader or entry.reader](place)
-            _check_start(folder, found)
+            records = READERS[layout.reader or entry.reader](Place(entry, folder, tuple(near), split))
+            some = spread(records, 5)
+            if not any(os.path.isfile(folder / each.file) for each in some):
+                raise OtptError(f"its images are missing, such as {some[0].file}" if some else "it lists no images")
+            return Found(layout, folder, records)
         except OtptError as error:
-            problems.append(f"in {str(folder)!r} (the layout of {layout.style}): {str(error).rstrip('.')}")
-            kinds.add(type(error))
-            continue
-        return Found(layout, folder, found)
+            problem = f"in {str(folder)!r} (the layout of {layout.style}): {str(error).rstrip('.')}"
+            problems[problem] = type(error)
     if problems:
-        kind = NoSuchSplit if kinds == {NoSuchSplit} else OtptError
-        raise kind(f"{entry.name} is incomplete: {'; '.join(dict.fromkeys(problems))}.")
+        kind = NoSuchSplit if set(problems.values()) == {NoSuchSplit} else OtptError
+        raise kind(f"{entry.name} is incomplete: {'; '.join(problems)}.")
     places = ", ".join(f"{layout.folder} ({layout.style})" for layout in entry.layouts)
     raise DatasetNotFound(f"{entry.name} was not found under {str(root)!r}; its images were looked for in {places}.")
 
 
 def _candidates(entry: DatasetEntry, root: Path) -> Iterator[tuple[Layout, Path]]:
-    """Each layout below the root, and near it in case the root is the folder of the data set itself."""
-    for layout in entry.layouts:
-        yield layout, root
-    for layout in entry.layouts:
-        if PurePosixPath(layout.folder).parts[0] == root.resolve().name:
-            yield layout, root.resolve().parent
-
-
-def _near(folder: Path, base: Path, root: Path) -> tuple[Path, ...]:
-    """The folder itself, those above it up to the root, and ``data_splits`` as TPT has it."""
-    above = [folder]
-    while above[-1] != base:
-        above.append(above[-1].parent)
-    return tuple(dict.fromkeys([*above, root, base / "data_splits", root / "data_splits"]))
-
-
-def _check_start(folder: Path, found: Sequence[Record]) -> None:
-    chosen = spread(found, 5) if found else []
-    if not chosen:
-        raise OtptError("its list names no images")
-    if not any(os.path.isfile(folder / each.file) for each in chosen):
-        raise OtptError(f"its images are missing, such as {chosen[0].file} (an incomplete download)")
+    """Each layout that exists below the root, or next to it if the root is the folder of the data set itself."""
+    here = root.resolve()
+    named = [each for each in entry.layouts if PurePosixPath(each.folder).parts[0] == here.name]
+    for layout, base in [*product(entry.layouts, [root]), *product(named, [here.parent])]:
+        if os.path.isdir(base / layout.folder):
+            yield layout, base
 
 
 def registered_dataset(
@@ -461,7 +398,7 @@ def _renamed(given: ClassList, names: ClassList, entry: DatasetEntry) -> ClassLi
 
 @dataclass(frozen=True)
 class CheckReport:
-    """What was found; ``problems`` has a sentence for everything that is wrong."""
+    """Result of :func:`check_dataset`; ``problems`` has a sentence for each problem."""
 
     name: str
     classes: int
@@ -475,17 +412,18 @@ class CheckReport:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        empty = self.empty_classes if self.published_images is not None else ()
-        found = {
-            f"{self.classes} classes, {self.published_classes} published": self.published_classes
-            not in (None, self.classes),
-            f"{self.images} test images, {self.published_images} published": self.published_images
-            not in (None, self.images),
-            f"{len(empty)} classes without an image": empty,
-            f"{len(self.missing)} images are missing": self.missing,
-            f"{len(self.unreadable)} of {self.opened} opened images cannot be read": self.unreadable,
-        }
-        return tuple(words for words, is_wrong in found.items() if is_wrong)
+        found = []
+        if self.published_classes not in (None, self.classes):
+            found.append(f"{self.classes} classes, {self.published_classes} published")
+        if self.published_images not in (None, self.images):
+            found.append(f"{self.images} test images, {self.published_images} published")
+        if self.published_images is not None and self.empty_classes:
+            found.append(f"{len(self.empty_classes)} classes without an image")
+        if self.missing:
+            found.append(f"{len(self.missing)} images are missing")
+        if self.unreadable:
+            found.append(f"{len(self.unreadable)} of {self.opened} opened images cannot be read")
+        return tuple(found)
 
     @property
     def ok(self) -> bool:
@@ -494,58 +432,45 @@ class CheckReport:
 
 def check_dataset(data: Dataset, entry: DatasetEntry | None = None, *, sample: int = 100) -> CheckReport:
     """Look for all files of ``data`` and open ``sample`` images spread evenly over it (0: none, −1: all)."""
-    missing = [index for index in range(len(data)) if data.is_file_missing(index)]
-    there = sorted(set(range(len(data))) - set(missing))
-    chosen = there if sample < 0 else spread(there, sample)
+    missing = [data.is_file_missing(index) for index in range(len(data))]
+    present = [index for index in range(len(data)) if not missing[index]]
+    chosen = present if sample < 0 else spread(present, sample)
     unreadable = []
     for index in chosen:
         try:
             open_image(data[index].source)
         except OtptError as error:
             unreadable.append((data.ids[index], str(error)))
-    used = set(data.labels)
+    empty = set(range(len(data.class_names))).difference(data.labels)
     return CheckReport(
-        name=data.name,
-        classes=len(data.class_names),
-        images=len(data),
-        published_classes=entry.classes if entry is not None else None,
-        published_images=entry.test_images if entry is not None else None,
-        empty_classes=tuple(name for label, name in enumerate(data.class_names) if label not in used),
-        missing=tuple(data.ids[index] for index in missing),
-        opened=len(chosen),
-        unreadable=tuple(unreadable),
+        data.name,
+        len(data.class_names),
+        len(data),
+        None if entry is None else entry.classes,
+        None if entry is None else entry.test_images,
+        tuple(data.class_names[label] for label in sorted(empty)),
+        tuple(name for name, is_missing in zip(data.ids, missing, strict=True) if is_missing),
+        len(chosen),
+        tuple(unreadable),
     )
 
 
-_NO_DOWNLOAD = {
-    "cars": "its original URL no longer exists",
-    "imagenet": "access must be requested at image-net.org",
-}
 SPLIT_FILES = "the page DATASETS.md of github.com/KaiyangZhou/CoOp links to it"
 
 
 def download_dataset(entry: DatasetEntry, root: Path) -> Path:
-    """Download ``entry`` into ``root`` in torchvision's layout; returns the folder of its images.
-
-    torchvision does not download the split file.
-    """
+    """Download ``entry``, without its split file, into ``root`` by torchvision; return the folder of its images."""
     if not entry.torchvision:
         able = ", ".join(other.name for other in builtin_entries().values() if other.torchvision)
-        why = _NO_DOWNLOAD.get(entry.name, "torchvision does not have it")
-        raise OtptError(f"{entry.name} cannot be downloaded: {why}. What can be: {able}.")
+        raise OtptError(f"{entry.name} cannot be downloaded by torchvision, which has {able}.")
     maker: Any = getattr(importlib.import_module("torchvision.datasets"), entry.torchvision)
     root = root.expanduser()
     folder = root / next(layout.folder for layout in entry.layouts if "torchvision" in layout.style)
     try:
-        root.mkdir(parents=True, exist_ok=True)
         maker(root, download=True)
-    except ImportError as error:
-        # Some sets' constructors read labels with scipy after the download; we need the images only.
-        if not folder.is_dir():
-            raise OtptError(f"{entry.name} cannot be downloaded: {error}.") from None
-    except (OSError, RuntimeError, ValueError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
-        raise OtptError(f"{entry.name} cannot be downloaded into {str(root)!r}: {reason}.") from None
-    if not folder.is_dir():
-        raise OtptError(f"{entry.name} was downloaded into {str(root)!r}, but not to {str(folder)!r}; look there.")
+    except (ImportError, OSError, RuntimeError, ValueError) as error:
+        # Some constructors read labels with scipy after the download; only the images are needed.
+        if not (isinstance(error, ImportError) and folder.is_dir()):
+            reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+            raise OtptError(f"{entry.name} cannot be downloaded into {str(root)!r}: {reason}.") from None
     return folder

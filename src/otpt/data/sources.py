@@ -19,23 +19,24 @@ from __future__ import annotations
 import csv
 import glob
 import heapq
+import importlib
 import io
 import os
 import re
 import sys
 import tarfile
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property, partial
-from itertools import chain, islice
+from itertools import chain, count, islice
+from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from otpt.data.dataset import IMAGE_SUFFIXES
-from otpt.data.own import expand_braces, hub_table, is_shards
+from otpt.data.dataset import IMAGE_SUFFIXES, NoSuchSplit
 from otpt.errors import OtptError, cannot_read
 from otpt.images import ImageSource, NamedImage, is_url
 
@@ -48,8 +49,9 @@ FEATURE = "feature"
 
 _AT_ONCE = 500_000  # names that are sorted in memory
 _ROWS = 64  # of a table that are in memory
+_MOST_SHARDS = 100_000
 _CHECKED = 64  # addresses that are looked up before a model is loaded
-_REFUSED = ("credential", "forbidden", "denied", "unauthorized", "accesskey", "profile")
+_REFUSED = ("credential", "forbidden", "denied", "permission", "unauthorized", "accesskey", "profile")
 
 
 class SourceError(OtptError):
@@ -77,16 +79,11 @@ class Source:
         if words.count(STANDARD_INPUT) > 1:
             raise OtptError("Standard input, -, was given twice; it holds one image.")
         self._words = [os.path.expanduser(word) for word in words]
-        self._options = {"column": column, "split": split}
-        addresses = 0
+        self._column, self._split = column, split
+        addresses = [word for word in self._words if is_remote(word)]
         for word in [] if self.has_features else self._words:  # fail early
-            addresses += is_remote(word)
-            if not is_remote(word) or addresses <= _CHECKED:
-                for _ in islice(self._items(word, check=True), 1):
-                    break
-                else:
-                    suffixes = ", ".join(sorted(IMAGE_SUFFIXES))
-                    raise OtptError(f"{word!r} holds no images ({suffixes}).")
+            if word not in addresses[_CHECKED:] and next(self._items(word, check=True), None) is None:
+                raise OtptError(f"{word!r} holds no images ({', '.join(sorted(IMAGE_SUFFIXES))}).")
 
     def __iter__(self) -> Iterator[Any]:
         """The images; the rows of tables that have features instead."""
@@ -106,28 +103,25 @@ class Source:
     def has_features(self) -> bool:
         """Whether these are tables with a column of features instead of images."""
         first = self._words[0]
-        return _suffix(first) in (".parquet", ".arrow", ".feather") and FEATURE in _columns(first)
+        return _suffix(first) in (".parquet", ".arrow", ".feather") and FEATURE in table_columns(first)
 
     @property
     def metadata(self) -> dict[str, str]:
         """The metadata of the first table."""
-        found = next(_batches(self._words[0], None, 1)).schema.metadata or {}
+        found = next(_batches(self._words[0])).schema.metadata or {}
         return {key.decode(): value.decode("utf-8", "replace") for key, value in found.items()}
 
     def _features(self) -> Iterator[FeatureRow]:
-        """The rows of tables with features."""
         for word in self._words:
-            if _suffix(word) not in TABLES or FEATURE not in _columns(word):
+            if _suffix(word) not in TABLES or FEATURE not in table_columns(word):
                 raise OtptError(f"{word!r} is no table with a column {FEATURE!r}; predict images separately.")
-            row = 0
-            for batch in _batches(word, None, _ROWS):
+            numbers = count()
+            for batch in _batches(word):
                 names = batch.schema.names
-                numbers = [f"{word}#{row + i}" for i in range(len(batch))]
-                ids = batch.column("id").to_pylist() if "id" in names else numbers
+                ids = batch.column("id").to_pylist() if "id" in names else [f"{word}#{next(numbers)}" for _ in batch]
                 errors = batch.column("error").to_pylist() if "error" in names else [None] * len(batch)
                 for name, value, error in zip(ids, batch.column(FEATURE), errors, strict=True):
-                    yield FeatureRow(str(name), None if not value.is_valid else np.asarray(value.values), error)
-                row += len(batch)
+                    yield FeatureRow(str(name), np.asarray(value.values) if value.is_valid else None, error)
 
     def count(self) -> int | None:
         """The number of images, if it can be known without reading them; listing takes a while."""
@@ -140,26 +134,26 @@ class Source:
 
     def _items(self, word: str, *, check: bool = False, listed: bool = False) -> Iterator[NamedImage]:
         """The images of a word; one that is ``listed`` in a file is not looked up."""
-        column, split = self._options["column"], str(self._options["split"])
         if word == STANDARD_INPUT:
-            yield NamedImage(word, _standard_input)
+            yield NamedImage(word, sys.stdin.buffer.read)
         elif word.startswith("hf:") and not word.startswith("hf://"):
-            yield from _hugging_face(word, split, column)
+            yield from _hugging_face(word, self._split, self._column)
         elif word.startswith("@"):
             for line in _lines(word[1:]):
                 yield from self._items(line, listed=True)
         elif is_shards(word):
             for shard in [word] if _exists(word) else _shards(word):
-                yield from _members(shard)
+                yield from (NamedImage(f"{shard}/{name}", read) for name, read in tar_members(shard))
         elif _suffix(word) in TABLES and not _is_pattern(word):
-            yield from _rows(word, column)
+            yield from _rows(word, self._column)
         elif listed or (is_url(word) and not word.endswith("/")):
             yield _one(word)
         elif _is_pattern(word) and not _exists(word):
             for match in _matches(word):
                 yield from self._items(match)
         elif _is_folder(word):
-            yield from map(_one, _images_below(word))
+            below = _remote_images(word) if is_remote(word) else images_below(word)
+            yield from (_one(name if is_remote(word) else os.path.join(word, name)) for name in below)
         elif check and not _exists(word):
             raise OtptError(f"There is no image or folder {word!r}; check the path.")
         else:
@@ -181,20 +175,16 @@ def is_remote(word: str) -> bool:
 
 
 def file_system(address: str) -> tuple[Any, str]:
-    """The file system of fsspec that an address or a local path belongs to, and the path on it."""
+    """Return the fsspec file system of an address or a local path, and the path on it."""
     from fsspec.core import url_to_fs
 
-    try:
+    with reading(address):  # an unknown protocol, a missing package, a malformed address, missing credentials
         found: tuple[Any, str] = url_to_fs(address, use_listings_cache=False)
-    except ImportError as error:
-        raise OtptError(f"{address!r} needs a package ({error}); pip install 'otpt[remote]'.") from None
-    except Exception as error:  # an unknown protocol, a malformed address, missing credentials
-        raise _unreadable(address, error) from None
     return found
 
 
 def read_address(address: str) -> bytes:
-    """The bytes of a file at an address; called by any thread."""
+    """Return the bytes of a file at an address; thread-safe."""
     fs, path = file_system(address)
     with reading(address):
         data: bytes = fs.cat_file(path)
@@ -203,24 +193,20 @@ def read_address(address: str) -> bytes:
 
 @contextmanager
 def reading(address: str) -> Iterator[None]:
-    """Turn the errors of file systems into one sentence about the address."""
+    """Turn the errors of file systems and tables into one sentence about the address."""
     try:
         yield
     except OtptError:
         raise
     except FileNotFoundError:
         raise OtptError(f"There is no file {address!r}; check the path.") from None
-    except Exception as error:  # each file system has errors of its own
-        raise _unreadable(address, error) from None
-
-
-def _unreadable(address: str, error: Exception) -> SourceError:
-    reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
-    refused = isinstance(error, PermissionError) or any(
-        each in f"{type(error).__name__} {reason}".lower() for each in _REFUSED
-    )
-    remedy = "check the credentials of this storage" if refused and is_remote(address) else "check it and try again"
-    return SourceError(f"Cannot read {address!r}: {reason}; {remedy}. What is finished stays.")
+    except ImportError as error:
+        raise OtptError(f"{address!r} needs a package ({error}); pip install 'otpt[remote]'.") from None
+    except Exception as error:  # each file system has its own
+        reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
+        refused = any(each in f"{type(error).__name__} {reason}".lower() for each in _REFUSED)
+        remedy = "check the credentials of this storage" if refused and is_remote(address) else "check it and try again"
+        raise SourceError(f"Cannot read {address!r}: {reason}; {remedy}.") from None
 
 
 def sort_names(names: Iterable[str], at_once: int = _AT_ONCE) -> Iterator[str]:
@@ -246,10 +232,6 @@ def _names(file: IO[str]) -> Iterator[str]:
             yield line[:-1].replace("\0", "\n")
 
 
-def _standard_input() -> ImageSource:
-    return sys.stdin.buffer.read()
-
-
 def _one(word: str) -> NamedImage:
     """A single file; http(s) addresses and local files are opened as everywhere else."""
     if is_remote(word) and not is_url(word):
@@ -257,8 +239,8 @@ def _one(word: str) -> NamedImage:
     return NamedImage(word, partial(_given, word))
 
 
-def _given(image: ImageSource) -> ImageSource:
-    return image
+def _given(value: Any) -> Any:
+    return value
 
 
 def _range(path: str, offset: int, size: int) -> bytes:
@@ -266,7 +248,7 @@ def _range(path: str, offset: int, size: int) -> bytes:
         file.seek(offset)
         data = file.read(size)
     if len(data) < size:
-        raise SourceError(f"The tar file {path!r} is cut off; copy it again. What is finished stays.")
+        raise SourceError(f"The tar file {path!r} is cut off; copy it again.")
     return data
 
 
@@ -279,19 +261,17 @@ def _is_pattern(word: str) -> bool:
 
 
 def _exists(word: str) -> bool:
-    if not is_remote(word):
-        return os.path.lexists(word)
-    fs, path = file_system(word)
-    with reading(word):
-        return bool(fs.exists(path))
+    return _ask("exists", word) if is_remote(word) else os.path.lexists(word)
 
 
 def _is_folder(word: str) -> bool:
-    if not is_remote(word):
-        return os.path.isdir(word)
-    fs, path = file_system(word)
-    with reading(word):
-        return bool(fs.isdir(path))
+    return _ask("isdir", word) if is_remote(word) else os.path.isdir(word)
+
+
+def _ask(question: str, address: str) -> bool:
+    fs, path = file_system(address)
+    with reading(address):
+        return bool(getattr(fs, question)(path))
 
 
 def _matches(word: str) -> Iterator[str]:
@@ -305,32 +285,34 @@ def _matches(word: str) -> Iterator[str]:
     yield from (fs.unstrip_protocol(each) for each in sorted(found))
 
 
-def _images_below(folder: str) -> Iterator[str]:
-    """Image files below a folder, in the order of their names; one folder is listed at a time."""
-    if is_remote(folder):
-        fs, path = file_system(folder)
-        with reading(folder):
-            for where, _, files in fs.walk(path):
-                for name in sorted(files):
-                    if _suffix(name) in IMAGE_SUFFIXES:
-                        yield fs.unstrip_protocol(f"{where}/{name}")
-        return
+def _remote_images(folder: str) -> Iterator[str]:
+    fs, path = file_system(folder)
+    with reading(folder):
+        for where, _, files in fs.walk(path):
+            for name in sorted(files):
+                if _suffix(name) in IMAGE_SUFFIXES:
+                    yield fs.unstrip_protocol(f"{where}/{name}")
+
+
+def images_below(folder: str | Path, *, follow_links: bool = False, below: str = "") -> Iterator[str]:
+    """Paths of the image files under a local folder, relative to it and sorted; one folder is listed at a time."""
     try:
-        for name in sort_names(_entries(folder)):
-            path = os.path.join(folder, name)
+        for name in sort_names(_entries(os.path.join(folder, below), follow_links)):
             if name.endswith("/"):
-                yield from _images_below(path[:-1])
+                yield from images_below(folder, follow_links=follow_links, below=below + name)
             else:
-                yield path
+                yield below + name
     except OSError as error:
         raise cannot_read("folder", folder, error) from None
 
 
-def _entries(folder: str) -> Iterator[str]:
+def _entries(folder: str, follow_links: bool) -> Iterator[str]:
     """Names of images, and of folders with a slash."""
     with os.scandir(folder) as entries:
         for entry in entries:
-            if entry.is_dir(follow_symlinks=False):
+            if entry.name.startswith("."):
+                continue
+            if entry.is_dir(follow_symlinks=follow_links):
                 yield f"{entry.name}/"
             elif _suffix(entry.name) in IMAGE_SUFFIXES and entry.is_file():
                 yield entry.name
@@ -347,13 +329,10 @@ def _lines(address: str) -> Iterator[str]:
     """Lines of a list; relative paths begin in the folder of the list if the first one exists there."""
     folder = None
     with _open_binary(address) as file, io.TextIOWrapper(file, "utf-8-sig", "surrogateescape") as text:
-        for line in text:
-            if not (name := line.strip()):
-                continue
+        for name in filter(None, map(str.strip, text)):
             if folder is None:
-                folder = os.path.dirname(address)
-                if not is_remote(address) and not os.path.lexists(os.path.join(folder, name)):
-                    folder = ""
+                inside = is_remote(address) or os.path.lexists(os.path.join(os.path.dirname(address), name))
+                folder = os.path.dirname(address) if inside else ""
             yield _beside(folder, name)
 
 
@@ -361,88 +340,97 @@ def _beside(folder: str, name: str) -> str:
     return name if os.path.isabs(name) or is_remote(name) else os.path.join(folder, name)
 
 
-def _shards(word: str) -> Iterator[str]:
+def _shards(word: str) -> list[str]:
     found = list(_matches(word)) if _is_pattern(word) else expand_braces(word)
     missing = [] if is_remote(word) else [each for each in found if not os.path.exists(each)]
     if missing or not found:
         raise OtptError(f"There is no tar file {(missing or [word])[0]!r}; check the path.")
-    return iter(found)
+    return found
 
 
-def _members(shard: str) -> Iterator[NamedImage]:
-    """The images in a tar file; a local one without compression is read by offsets, others from start to end."""
-    with _open_binary(shard) as file:
-        try:
-            with tarfile.open(fileobj=file, mode="r:*") as archive:
-                by_offset = not is_remote(shard) and archive.fileobj is file
-                while (member := archive.next()) is not None:
-                    archive.members.clear()  # type: ignore[attr-defined]  # else it remembers them all
-                    if member.isfile() and _suffix(member.name) in IMAGE_SUFFIXES:
-                        name = f"{shard}/{member.name}"
-                        if by_offset and not member.issparse():
-                            yield NamedImage(name, partial(_range, shard, member.offset_data, member.size))
-                        elif (content := archive.extractfile(member)) is not None:
-                            yield NamedImage(name, partial(_given, content.read()))
-                _check_end(archive)
-        except (tarfile.TarError, EOFError, ValueError, OSError) as error:
-            if isinstance(error, OtptError):
-                raise
-            raise SourceError(
-                f"The tar file {shard!r} is damaged or cut off ({error}); copy it again. What is finished stays."
-            ) from None
+def is_shards(spec: str) -> bool:
+    """Whether a spec names tar files."""
+    return spec.lower().endswith((".tar", ".tar.gz", ".tgz"))
 
 
-def _check_end(archive: tarfile.TarFile) -> None:
-    """A damaged header ends the iteration like the two empty blocks of a whole file."""
-    assert archive.fileobj is not None
-    archive.fileobj.seek(archive.offset)
-    block = archive.fileobj.read(tarfile.BLOCKSIZE)
-    if len(block) < tarfile.BLOCKSIZE or any(block):
-        raise tarfile.ReadError(f"no member begins at byte {archive.offset}")
+def expand_braces(spec: str) -> list[str]:
+    """``x-{08..11}.tar`` → x-08.tar … x-11.tar; ``{a,b}`` → a and b.
+
+    >>> expand_braces("x-{8..10}.tar")
+    ['x-8.tar', 'x-9.tar', 'x-10.tar']
+    """
+    match = re.search(r"\{([^{}]*)\}", spec)
+    if match is None:
+        return [spec]
+    parts = match[1].split(",")
+    if numbers := re.fullmatch(r"(\d+)\.\.(\d+)", match[1]):
+        first, last = int(numbers[1]), int(numbers[2])
+        if not first <= last < first + _MOST_SHARDS:
+            raise OtptError(f"{spec!r} names no shards, or more than {_MOST_SHARDS:,}; expected {{first..last}}.")
+        width = len(numbers[1]) if numbers[1].startswith("0") else 0
+        parts = [f"{number:0{width}d}" for number in range(first, last + 1)]
+    rest = expand_braces(spec[match.end() :])
+    return [f"{spec[: match.start()]}{part}{end}" for part in parts for end in rest]
 
 
-def _columns(address: str) -> list[str]:
+def tar_members(shard: str, suffixes: Container[str] = IMAGE_SUFFIXES) -> Iterator[tuple[str, Callable[[], bytes]]]:
+    """Name and content of the files in a tar file that have one of these suffixes.
+
+    A local file without compression is read by offsets when the content is needed, others from start to end.
+    """
+    with _open_binary(shard) as file, tarfile.open(fileobj=file, mode="r:*") as archive:
+        by_offset = not is_remote(shard) and archive.fileobj is file
+        while (member := archive.next()) is not None:
+            archive.members.clear()  # type: ignore[attr-defined]  # else it remembers them all
+            if member.isfile() and _suffix(member.name) in suffixes:
+                if by_offset and not member.issparse():
+                    yield member.name, partial(_range, shard, member.offset_data, member.size)
+                elif (content := archive.extractfile(member)) is not None:
+                    yield member.name, partial(_given, content.read())
+        # A damaged header ends the iteration like the two empty blocks of a whole file.
+        assert archive.fileobj is not None
+        archive.fileobj.seek(archive.offset)
+        block = archive.fileobj.read(tarfile.BLOCKSIZE)
+        if len(block) < tarfile.BLOCKSIZE or any(block):
+            raise tarfile.ReadError(f"it is damaged or cut off at byte {archive.offset}")
+
+
+def table_columns(address: str) -> list[str]:
     """The columns of a Parquet or Arrow file; none if there is no such file."""
-    first = None if _is_pattern(address) or not _exists(address) else next(_batches(address, None, 1), None)
+    first = None if _is_pattern(address) or not _exists(address) else next(_batches(address), None)
     return [] if first is None else list(first.schema.names)
 
 
-def _batches(address: str, columns: Sequence[str] | None, rows: int) -> Iterator[Any]:
-    """Record batches of a Parquet or Arrow file, one at a time in memory."""
+def _batches(address: str) -> Iterator[Any]:
+    """Record batches of a few rows of a Parquet or Arrow file, one at a time in memory."""
     import pyarrow as pa  # type: ignore[import-untyped]
     from pyarrow import parquet
 
     with _open_binary(address) as file:
+        if _suffix(address) == ".parquet":
+            yield from parquet.ParquetFile(file, pre_buffer=False).iter_batches(_ROWS)
+            return
         try:
-            if _suffix(address) == ".parquet":
-                yield from parquet.ParquetFile(file, pre_buffer=False).iter_batches(rows, columns=columns)
-                return
-            try:
-                reader = pa.ipc.open_stream(file)
-            except pa.ArrowInvalid:
-                file.seek(0)
-                opened = pa.ipc.open_file(file)
-                reader = (opened.get_batch(i) for i in range(opened.num_record_batches))
-            for batch in reader:
-                yield from (batch.slice(start, rows) for start in range(0, len(batch), rows))
-        except pa.ArrowException as error:
-            raise SourceError(f"The table {address!r} is damaged ({error}); write it again.") from None
+            reader = pa.ipc.open_stream(file)
+        except pa.ArrowInvalid:
+            file.seek(0)
+            opened = pa.ipc.open_file(file)
+            reader = map(opened.get_batch, range(opened.num_record_batches))
+        for batch in reader:
+            yield from (batch.slice(start, _ROWS) for start in range(0, len(batch), _ROWS))
 
 
 def _table_rows(address: str) -> Iterator[Mapping[str, Any]]:
-    """Rows of a table with the columns of images and ids."""
     if _suffix(address) in (".csv", ".tsv"):
         with _open_binary(address) as file, io.TextIOWrapper(file, "utf-8-sig", newline="") as text:
             yield from csv.DictReader(text, delimiter="\t" if _suffix(address) == ".tsv" else ",")
         return
-    for batch in _batches(address, None, _ROWS):
+    for batch in _batches(address):
         yield from batch.to_pylist()
 
 
 def _rows(address: str, column: str | None) -> Iterator[NamedImage]:
     """The images of a table's rows."""
-    if not _exists(address):
-        raise OtptError(f"There is no table {address!r}; check the path.")
     for number, row in enumerate(_table_rows(address)):
         yield _row_image(row, column, f"{address}#{number}", os.path.dirname(address))
 
@@ -460,8 +448,7 @@ def _row_image(row: Mapping[str, Any], column: str | None, name: str, folder: st
     if isinstance(value, Mapping):
         value = value.get("bytes") or value.get("path")
     if isinstance(value, str) and value:
-        place = _beside(folder, value)
-        return NamedImage(key or value, _one(place).read)
+        return NamedImage(key or value, _one(_beside(folder, value)).read)
     if isinstance(value, bytes):
         return NamedImage(key or name, partial(_given, value))
     return NamedImage(key or name, partial(_no_image, name, column, value))
@@ -471,14 +458,42 @@ def _no_image(name: str, column: str, value: Any) -> ImageSource:
     raise OtptError(f"{name} has {value!r:.100} in the column {column!r}; expected bytes, a path or an address.")
 
 
-def _hugging_face(word: str, split: str, column: str | None) -> Iterator[NamedImage]:
-    """The rows of a Hugging Face data set, read lazily and decoded here."""
-    import datasets  # type: ignore[import-untyped]
+def hub_table(name: str, split: str, *, streaming: bool = False) -> Any:
+    """Load a split of a Hugging Face data set; with ``streaming`` its rows are read lazily."""
+    try:
+        library: Any = importlib.import_module("datasets")
+    except ImportError:
+        raise OtptError(f"hf:{name} needs the package datasets: pip install 'otpt[hf]'") from None
+    path, _, configuration = name.partition("@")
+    folder = os.path.expanduser(path)
+    is_folder = bool(path) and os.path.isdir(folder)
+    try:
+        if is_folder and {"state.json", "dataset_dict.json"} & set(os.listdir(folder)):
+            table = library.load_from_disk(folder)
+            if hasattr(table, "keys") and split not in table:
+                raise ValueError(f"Unknown split {split!r}; available: {', '.join(table)}")
+            return table[split] if hasattr(table, "keys") else table
+        source = folder if is_folder else path
+        return library.load_dataset(source, configuration or None, split=split, streaming=streaming)
+    except Exception as error:  # the package raises errors of many other packages
+        reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+        kind = NoSuchSplit if reason.startswith(("Unknown split", "Bad split")) else OtptError
+        hint = f" A folder of class folders is read without hf:, as {path!r}." if is_folder else ""
+        raise kind(f"The data set hf:{name}, split {split!r}, cannot be loaded: {reason}.{hint}") from None
 
+
+def undecoded(table: Any, column: str) -> Any:
+    """The table with the files of an Image column in place of images, which are decoded by :mod:`otpt.images`."""
+    library: Any = importlib.import_module("datasets")
+    return table.cast_column(column, library.Image(decode=False))
+
+
+def _hugging_face(word: str, split: str, column: str | None) -> Iterator[NamedImage]:
+    """The rows of a Hugging Face data set, read lazily."""
     table = hub_table(word.removeprefix("hf:"), split, streaming=True)
     features = table.features or {}
     images = column or next((name for name, kind in features.items() if type(kind).__name__ == "Image"), None)
     if images is not None and type(features.get(images)).__name__ == "Image":
-        table = table.cast_column(images, datasets.Image(decode=False))
+        table = undecoded(table, images)
     for number, row in enumerate(table):
         yield _row_image(row, images, f"{word}#{split}/{number}", "")

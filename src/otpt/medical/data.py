@@ -12,16 +12,9 @@ from importlib import resources
 from pathlib import Path
 
 from otpt.data.classes import ClassList, read_text
-from otpt.data.registered import (
-    READERS,
-    DatasetEntry,
-    NoSuchSplit,
-    Place,
-    Record,
-    images_below,
-    read_folders,
-    register_dataset,
-)
+from otpt.data.dataset import NoSuchSplit
+from otpt.data.registered import READERS, DatasetEntry, Place, Record, read_folders, register_dataset
+from otpt.data.sources import images_below
 from otpt.errors import OtptError
 from otpt.files import parse_toml
 
