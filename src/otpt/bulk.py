@@ -1,7 +1,7 @@
 """Predictions of many images: in this process, in several, or on Ray (:mod:`otpt.ray`).
 
-Each way takes a :class:`ClassifierJob`, says what decides the predictions (``facts``), and turns images into answers
-in their order; images are taken lazily, a few ahead.
+Each takes a :class:`ClassifierJob`, returns the facts that determine the predictions, and maps images to answers
+lazily and in order.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
@@ -35,9 +34,9 @@ Answer = Mapping[str, Prediction] | OtptError
 
 READERS = 32
 """Threads that read images ahead from remote storage."""
-_FEATURES = 256  # that are classified at a time
-_VIEWS = 256  # of the images that a worker gets at a time
-_IMAGES = 64  # that a worker gets at a time, at most
+_FEATURES = 256  # rows of features classified together
+_VIEWS = 256  # views of the images in a chunk
+_IMAGES = 64  # images in a chunk, at most
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,7 @@ class ClassifierJob:
 
     Attributes:
         load: loads the model on a device, as :meth:`Backbone.to` takes it.
-        settings: methods, classes and all else that decides the predictions.
+        settings: everything that determines the predictions besides the model.
         device: where the model runs by default.
         plugins: Python files that the methods need.
     """
@@ -71,7 +70,7 @@ class Worker:
         self.classifier = Classifier(job.load(device or job.device), job.settings)
 
     def facts(self) -> dict[str, Any]:
-        """What decides the predictions, as plain data."""
+        """Return the facts that determine the predictions, as plain data."""
         backbone, settings = self.classifier.backbone, self.classifier.settings
         return {
             "version": __version__,
@@ -81,12 +80,12 @@ class Worker:
         }
 
     def __call__(self, images: Iterable[NamedImage]) -> Iterator[Answer]:
-        """The answers, lazily and in order; of images on remote storage, ``readers`` threads read the next ones."""
+        """Yield the answers lazily and in order; ``readers`` threads prefetch images from remote storage."""
         ahead = read_ahead(images, self._readers) if self._readers else images
         return self.classifier.stream(ahead, self._methods, workers=self._threads)
 
     def answer(self, images: Sequence[NamedImage]) -> list[Answer]:
-        """The answers of a few images."""
+        """Return the answers of a chunk of images."""
         return list(self(images))
 
 
@@ -103,7 +102,7 @@ class FeatureWorker(Worker):
             )
 
     def __call__(self, images: Iterable[Any]) -> Iterator[Answer]:
-        """The answers of rows with features, in order."""
+        """Yield the answers of rows with features, in order."""
         rows = iter(images)
         while chunk := list(islice(rows, _FEATURES)):
             known = [row.feature for row in chunk if row.feature is not None]
@@ -121,14 +120,14 @@ class FeatureWorker(Worker):
 
 
 class Workers(Protocol):
-    """What predicts: a :class:`Worker`, :class:`Processes`, or the actors of :mod:`otpt.ray`."""
+    """Anything that predicts: a :class:`Worker`, :class:`Processes`, or the actors of :mod:`otpt.ray`."""
 
     def facts(self) -> dict[str, Any]: ...
     def __call__(self, images: Iterable[Any]) -> Iterator[Answer]: ...
 
 
 def chunks(images: Iterable[NamedImage], job: ClassifierJob) -> Iterator[list[NamedImage]]:
-    """As many images as a worker gets at a time: few if each has many views."""
+    """Split images into chunks for workers, smaller ones if each image has many views."""
     count = max(min(_IMAGES, _VIEWS // job.settings.recipe.n_views), 1)
     images = iter(images)
     while chunk := list(islice(images, count)):
@@ -136,23 +135,17 @@ def chunks(images: Iterable[NamedImage], job: ClassifierJob) -> Iterator[list[Na
 
 
 def read_ahead(images: Iterable[NamedImage], readers: int = READERS) -> Iterator[NamedImage]:
-    """The same images with their bytes, of which threads read the next ones."""
-    return (coming.result() for coming in look_ahead(_read, images, readers))
+    """Yield the images in order while threads read the bytes of the next ones."""
 
+    def read(image: NamedImage) -> NamedImage:
+        content: Future[Any] = Future()
+        try:
+            content.set_result(image.read())
+        except OtptError as error:
+            content.set_exception(error)
+        return NamedImage(image.id, content.result)
 
-def _read(image: NamedImage) -> NamedImage:
-    try:
-        return NamedImage(image.id, partial(_given, image.read()))
-    except OtptError as error:
-        return NamedImage(image.id, partial(_raise, error))
-
-
-def _given(value: Any) -> Any:
-    return value
-
-
-def _raise(error: OtptError) -> Any:
-    raise error
+    return (coming.result() for coming in look_ahead(read, images, readers))
 
 
 class Processes:

@@ -27,50 +27,25 @@ from otpt.data.sources import IMAGE_COLUMNS, is_remote, read_address
 from otpt.errors import OtptError
 from otpt.evaluation.ray import RayPool, connected, errors_in_words, quiet_ray
 from otpt.images import NamedImage, is_url
-from otpt.settings import Settings
+from otpt.settings import DEFAULT_METHOD, Settings
 
 _RETRIES = 20
-"""Number of actors that may die on the same images before the prediction ends."""
+"""Actors that may die on the same images before the prediction ends."""
 
 
-class _Batches:
-    """A callable for ``map_batches`` that loads its model once per actor, when the first batch arrives."""
+class Classify:
+    """Label the batches of a Ray data set, as a class for ``ray.data.Dataset.map_batches``.
 
-    def __init__(self, backbone: str, column: str | None, **options: Any) -> None:
-        self._backbone, self._column, self._options = backbone, column, options
-        known = ("method", "calibration", *Settings.model_fields)
-        Settings(**{name: value for name, value in options.items() if name in known})  # fail early
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_classifier"}
-
-    @cached_property
-    def _classifier(self) -> Classifier:
-        return load(self._backbone, **self._options)
-
-    def _images(self, batch: Mapping[str, Any]) -> tuple[list[NamedImage], dict[str, Any]]:
-        """The images of a batch, and its other columns; a path stays among them."""
-        column = self._column or next((each for each in IMAGE_COLUMNS if each in batch), "")
-        if column not in batch:
-            raise OtptError(f"A batch has the columns {', '.join(batch)}; name the one of the images with column=.")
-        images = [NamedImage(f"row {i}", partial(_read, value)) for i, value in enumerate(batch[column])]
-        are_paths = len(images) > 0 and isinstance(batch[column][0], str)
-        return images, {name: values for name, values in batch.items() if name != column or are_paths}
-
-
-class Classify(_Batches):
-    """Labels for the batches of a Ray data set, to be given to ``ray.data.Dataset.map_batches``.
-
-    The images may be bytes of files, paths, addresses or arrays; they are decoded in the actor, so that a corrupt one
-    becomes a row with an ``error``. The other columns stay, and ``label``, ``confidence`` and ``error`` are added; with
-    ``coverage`` and a calibration ``set``, with ``reject`` ``rejected``, with ``risk`` ``abstained``.
+    Images may be file contents, paths, addresses or arrays; a corrupt one becomes a row with an ``error``. The other
+    columns stay, and ``label``, ``confidence`` and ``error`` are added; ``set`` with ``coverage=``, ``rejected`` with
+    ``reject=``, ``abstained`` with ``risk=``. The model is loaded once per actor, at the first batch.
 
     Args:
         backbone: the name of a model, as in :func:`otpt.load`.
-        classes: their names.
+        classes: class names.
         method: a name; the default method otherwise.
-        column: that holds the images; a known name such as "bytes", "image" or "path" by default.
-        options: of :func:`otpt.load`: ``views=16``, ``precision="bf16"``, ``calibration="cal.json"`` …
+        column: the column with the images; a known name such as "bytes", "image" or "path" by default.
+        options: options of :func:`otpt.load`: ``views=16``, ``precision="bf16"``, ``calibration="cal.json"`` …
     """
 
     def __init__(
@@ -82,29 +57,43 @@ class Classify(_Batches):
         column: str | None = None,
         **options: Any,
     ) -> None:
-        named = {} if method is None else {"method": method}
-        super().__init__(backbone, column, classes=tuple(classes), **named, **options)
+        self._backbone, self._column = backbone, column
+        self._options = {"classes": tuple(classes), "method": method or DEFAULT_METHOD, **options}
+        known = ("method", "calibration", *Settings.model_fields)
+        Settings(**{name: value for name, value in self._options.items() if name in known})  # fail early
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_classifier"}
+
+    @cached_property
+    def _classifier(self) -> Classifier:
+        return load(self._backbone, **self._options)
 
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:
-        """The batch with predictions in place of the images."""
-        images, found = self._images(batch)
+        """Return the batch with predictions in place of the images; paths stay."""
+        column = self._column or next((each for each in IMAGE_COLUMNS if each in batch), "")
+        if column not in batch:
+            raise OtptError(f"A batch has the columns {', '.join(batch)}; name the one of the images with column=.")
+        images = [NamedImage(f"row {i}", partial(_read, value)) for i, value in enumerate(batch[column])]
+        found = {name: values for name, values in batch.items() if name != column}
+        if images and isinstance(batch[column][0], str):
+            found[column] = batch[column]
         answers = list(self._classifier.stream(images))
-        failed = [isinstance(each, Exception) for each in answers]
-        pairs = list(zip(answers, failed, strict=True))
-        found["label"] = np.array([None if bad else each.label for each, bad in pairs], object)
-        found["confidence"] = np.array([np.nan if bad else each.confidence for each, bad in pairs], np.float64)
+        good = [None if isinstance(each, Exception) else each for each in answers]
+        found["label"] = np.array([None if each is None else each.label for each in good], object)
+        found["confidence"] = np.array([np.nan if each is None else each.confidence for each in good], np.float64)
         settings = self._classifier.settings
         if settings.coverage is not None:
-            found["set"] = [[] if bad else list(each.set) for each, bad in pairs]
+            found["set"] = [[] if each is None else list(each.set) for each in good]
         for name, asked in (("rejected", settings.reject), ("abstained", settings.risk)):
             if asked is not None:
-                found[name] = np.array([False if bad else bool(getattr(each, name)) for each, bad in pairs])
-        found["error"] = np.array([str(each) if bad else "" for each, bad in pairs], object)
+                found[name] = np.array([each is not None and bool(getattr(each, name)) for each in good])
+        found["error"] = np.array([str(each) if isinstance(each, Exception) else "" for each in answers], object)
         return found
 
 
 def _read(value: Any) -> Any:
-    """An image of a batch; an address is read by the thread that needs it."""
+    """Return an image of a batch; an address is read by the thread that needs it."""
     if isinstance(value, str) and is_remote(value) and not is_url(value):
         return read_address(value)
     return value
@@ -140,7 +129,7 @@ class RayActors:
         return found
 
     def __call__(self, images: Iterable[NamedImage]) -> Iterator[Answer]:
-        """The answers, in order."""
+        """Yield the answers in order."""
         with errors_in_words(self._ray):
             yield from self._answers(chunks(images, self._job))
 
@@ -181,7 +170,7 @@ class RayActors:
 
 
 class _Actor:
-    """A worker in an actor; it loads the model when it is first called, so that errors are answers."""
+    """A worker in an actor. It loads the model at the first call, so that an error is an answer."""
 
     def __init__(self, job: ClassifierJob, device: str, threads: int, folder: str) -> None:
         self._job, self._device, self._threads = job, device, threads
@@ -193,10 +182,10 @@ class _Actor:
         return Worker(self._job, self._device, self._threads)
 
     def ready(self) -> None:
-        """Answer once the actor has started."""
+        """Return once the actor has started."""
 
     def call(self, name: str, *arguments: Any) -> tuple[Any, str]:
-        """The answer of the worker, or its error in words."""
+        """Return (the answer of the worker, its error message)."""
         torch.set_num_threads(max(self._threads, 1))  # here, since Ray may call from another thread than before
         try:
             return getattr(self._worker, name)(*arguments), ""

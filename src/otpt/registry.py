@@ -9,7 +9,7 @@
 | aggregate | which views decide, and how? | a function of the views' logits or probabilities (V, C), returns (C,) |
 | gate | adapt this image, or keep zero-shot? | a function of the zero-shot logits (V, C) that returns True or False |
 
-The decorators below register our functions and those of users alike. A function names what it needs as parameters
+The decorators below register built-in and user functions alike. A function names what it needs as parameters
 (:data:`AVAILABLE`, :data:`OF_VIEWS`, :data:`OF_TEXTS`). Parameters with a default are its settings: their annotations
 hold the bounds. The function's name, with hyphens, is a part of methods' names; its docstring's first line is the
 summary. ``methods.toml`` names combinations of functions.
@@ -109,7 +109,7 @@ texts that each class has in a row (1 unless the init is made of attributes)."""
 
 
 def parameters(function: Callable[..., Any]) -> tuple[str, ...]:
-    """Names of the required parameters."""
+    """Return the names of the required parameters."""
     return tuple(name for name, each in _arguments(function).items() if each.default is each.empty)
 
 
@@ -135,7 +135,7 @@ class Setting:
 
 @cache
 def settings_of(function: Callable[..., Any]) -> Mapping[str, Setting]:
-    """The settings of a function by name."""
+    """Return the settings of a function by name."""
     try:
         hints = get_type_hints(function, include_extras=True)
     except Exception:  # annotations of a user's function that cannot be evaluated
@@ -145,7 +145,7 @@ def settings_of(function: Callable[..., Any]) -> Mapping[str, Setting]:
 
 
 def _kind(default: Any) -> Any:
-    """Type of a parameter without an annotation: whole numbers are numbers like any other."""
+    """Return the type of a parameter without annotation; integers count as floats."""
     return float if type(default) in (int, float) else type(default) if type(default) in (bool, str) else Any
 
 
@@ -174,7 +174,7 @@ class Component:
 
     @cached_property
     def parameters(self) -> tuple[str, ...]:
-        """What the function asks for."""
+        """Names of the required parameters."""
         return parameters(self.function) if self.function else ()
 
     @cached_property
@@ -198,7 +198,7 @@ class Component:
         return FIRST_PASS in self.parameters
 
     def call(self, available: Mapping[str, Any], settings: Mapping[str, Any]) -> Any:
-        """Call the function with what its parameters name."""
+        """Call the function with the values that its parameters name."""
         assert self.function is not None
         given = {name: available[name] for name in _arguments(self.function) if name in available}
         return self.function(**{**given, **{name: settings[name] for name in self.settings if name in settings}})
@@ -298,11 +298,11 @@ _REGISTRIES: tuple[dict[str, Any], ...] = (OBJECTIVES, ADAPTATIONS, CALIBRATIONS
 
 
 def snapshot() -> Callable[[], None]:
-    """Return a function that restores the present content of the registries."""
-    kept = [dict(each) for each in _REGISTRIES]
+    """Return a function that restores the current content of the registries."""
+    saved = [dict(each) for each in _REGISTRIES]
 
     def restore() -> None:
-        for registry, before in zip(_REGISTRIES, kept, strict=True):
+        for registry, before in zip(_REGISTRIES, saved, strict=True):
             registry.clear()
             registry.update(before)
 
@@ -379,9 +379,9 @@ def adaptation(
 
     With ``gives="texts"`` it returns unit text features (C, D) instead. One that takes ``state`` is a stream method:
     the dictionary is carried from image to image, in an order that the seed decides; its setting ``stream_length``, if
-    it has one, is the number of images of an evaluation. With ``needs_views=False`` the clean view is enough;
-    ``views_if`` names settings without any of which it is. ``shared_texts`` refuses inits that give each image its own
-    texts; ``only`` names by axis the values that it can be combined with.
+    it has one, is the number of images of an evaluation. With ``needs_views=False`` the clean view is enough; with
+    ``views_if`` it is enough unless one of these settings is non-zero. ``shared_texts`` refuses inits that give each
+    image its own texts; ``only`` restricts by axis the values that it can be combined with.
 
     Example:
         >>> import otpt
@@ -469,7 +469,7 @@ def gate(function: Callable[..., Any], *, name: str = "", **part: Any) -> None:
 
 
 def _checked(kind: str, function: Callable[..., Any], name: str, allowed: tuple[str, ...]) -> tuple[str, str]:
-    """The name of a function whose parameters are ``allowed``, and the digest of a user's one."""
+    """Return the name of a function, and its digest if it is a user's; raise for parameters that do not exist."""
     own = getattr(function, "__name__", "")
     if not name and not own.isidentifier():
         raise OtptError(f"{function!r} has no name that a method could have; expected a function made with 'def'.")
@@ -487,13 +487,13 @@ def _add(registry: dict[str, Any], component: Component, part: Mapping[str, Any]
     same = known is not None and known.digest == component.digest != ""
     if not same and (known is not None or name in PARTS):
         axis = PARTS[name].axis if name in PARTS else part["axis"]
-        raise OtptError(f"There is a part {name!r} on the axis {axis!r} already; give your function another name.")
+        raise OtptError(f"The axis {axis!r} already has a part {name!r}; rename your function.")
     summary = (inspect.getdoc(component.function) or "").partition("\n")[0]
     registry[name], PARTS[name] = component, make_part(name, {"summary": summary, **part})
 
 
 def make_part(name: str, given: Mapping[str, Any]) -> Part:
-    """Make a part of its own fields and fields of a method."""
+    """Return a part from its own fields and fields of a method."""
     own = {key: value for key, value in given.items() if key in Part.__dataclass_fields__}
     return Part(name, **own, values={key: value for key, value in given.items() if key not in own})
 
@@ -535,19 +535,19 @@ def describe(value: Any) -> str:
 
 
 def number_for(numbers: Numbers, family: str, dataset: str = "") -> Any:
-    """The number for a data set: its own, else that of its family, else that of the others."""
+    """Return the number for a data set: its own, else that of its family, else that of "others"."""
     if not isinstance(numbers, Mapping):
         return numbers
     return numbers.get(dataset, numbers.get(family, numbers.get(OTHERS, math.nan)))
 
 
 def listed_datasets(settings: Iterable[Numbers]) -> set[str]:
-    """The data sets that settings have numbers for."""
+    """Return the data sets that settings have numbers for."""
     names = {name for numbers in settings if isinstance(numbers, Mapping) for name in numbers}
     return names - {*FAMILIES, OTHERS}
 
 
 @cache
 def methods_table() -> Mapping[str, Any]:
-    """The contents of ``methods.toml``."""
+    """Return the contents of ``methods.toml``."""
     return tomllib.loads(resources.files("otpt").joinpath("methods/methods.toml").read_text(encoding="utf-8"))

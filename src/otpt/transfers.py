@@ -1,8 +1,7 @@
-"""Copies between host and device: few of them, and none that is waited for without need.
+"""Copies between host and device.
 
-A GPU works through a queue; reading a number from it waits until the queue is empty. So what the host needs is copied
-together (:func:`to_host`), and what goes to the device is copied without waiting (:func:`to_device`). On the CPU both
-do nothing.
+A GPU works through a queue; reading a number from it waits until the queue is empty. So :func:`to_host` copies all
+tensors together, and :func:`to_device` does not wait. On the CPU both do nothing.
 """
 
 from __future__ import annotations
@@ -14,9 +13,9 @@ from torch import Tensor
 
 
 def to_device(tensor: Tensor, device: torch.device, dtype: torch.dtype | None = None) -> Tensor:
-    """``tensor`` on a device, in its own type or another; from the host through page-locked memory, without waiting.
+    """Copy a tensor to a device through page-locked memory, without waiting, and convert it to ``dtype`` there.
 
-    The type is changed on the device: pixels in bytes are a quarter of the copy.
+    Pixels in bytes are a quarter of the copy.
     """
     if tensor.device == device or tensor.device.type != "cpu":
         return tensor.to(device=device, dtype=dtype)
@@ -26,10 +25,10 @@ def to_device(tensor: Tensor, device: torch.device, dtype: torch.dtype | None = 
 
 
 def to_host(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """All tensors on the host, those of one device by one copy; those of the CPU unchanged.
+    """Copy all tensors to the host at once; tensors on the CPU are returned unchanged.
 
-    Their bytes are joined on the device and split on the host, each in its own memory: the last digits of a matrix
-    product may depend on how its inputs are aligned.
+    Bytes are joined on the device and split on the host into separate memory: the last digits of a matrix product may
+    depend on the alignment of its inputs.
     """
     away = [tensor for tensor in tensors if tensor.device.type != "cpu"]
     if not away:

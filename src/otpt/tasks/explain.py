@@ -1,4 +1,4 @@
-"""Heat maps: which part of an image speaks for a label, without gradients, for any backbone.
+"""Heat maps: which part of an image supports a label, without gradients, for any backbone.
 
 Small random crops are classified by zero-shot, or by the example images of the classes. A place is hot where the crops
 that contain it give the label higher log-odds than the others do:
@@ -41,20 +41,19 @@ CROPS = 64
 SHRINKAGE = 0.3
 SIDE = 256
 """Largest side of a map."""
-_LEAST = 1e-4  # probabilities below are not told apart
+_LEAST = 1e-4  # probabilities are clipped to [1e-4, 1 - 1e-4]
 _MOST_OPAQUE = 0.8
 
 
 @dataclass(frozen=True, eq=False)
 class HeatMap:
-    """Where an image speaks for a label.
+    """Evidence for a label at each place of an image.
 
     Attributes:
         values: (H, W), at most 256 on the longer side; above 0 where crops raise the log-odds of the label.
         label: the class.
-        confidence: its probability by the classifier's method. Of a label that is wrong or improbable the map says
-            little.
-        image: that was explained.
+        confidence: its probability by the classifier's method; the map of an improbable label says little.
+        image: the explained image.
     """
 
     values: Floats
@@ -64,26 +63,22 @@ class HeatMap:
 
     @property
     def peak(self) -> tuple[int, int]:
-        """The hottest place, (x, y) in pixels of the image."""
+        """The maximum, (x, y) in pixels of the image."""
         row, column = np.unravel_index(int(self.values.argmax()), self.values.shape)
         x, y = (column + 0.5) / self.values.shape[1], (row + 0.5) / self.values.shape[0]
         return int(x * self.image.width), int(y * self.image.height)
 
     def layer(self) -> Image.Image:
-        """The map alone, to lay over the image: red speaks for the label, blue against it, clear says nothing."""
+        """Return the map as a transparent layer: red for the label, blue against it."""
         scale = float(np.abs(self.values).max()) or 1.0
         colours = np.where(self.values[..., None] > 0, (180, 4, 38), (59, 76, 192))
         opacity = 255 * _MOST_OPAQUE * np.abs(self.values[..., None]) / scale
         return Image.fromarray(np.concatenate([colours, opacity], axis=-1).astype(np.uint8), "RGBA")
 
-    def overlay(self, *, strength: float = 0.55) -> Image.Image:
-        """The image under the map: red speaks for the label, blue against it."""
-        import matplotlib
-
-        scale = float(np.abs(self.values).max()) or 1.0
-        colours = matplotlib.colormaps["coolwarm"]((self.values / scale + 1) / 2)[..., :3]
-        heat = Image.fromarray((colours * 255).astype(np.uint8)).resize(self.image.size, Image.Resampling.BICUBIC)
-        return Image.blend(self.image, heat, strength)
+    def overlay(self) -> Image.Image:
+        """Return the image under :meth:`layer`."""
+        layer = self.layer().resize(self.image.size, Image.Resampling.BICUBIC)
+        return Image.alpha_composite(self.image.convert("RGBA"), layer).convert("RGB")
 
     def save(self, path: str | Path) -> None:
         """Write the overlay as an image file."""
@@ -101,7 +96,7 @@ class HeatMap:
 def explain(
     classifier: Classifier, image: Any, label: str | None = None, *, crops: int = CROPS, seed: int = 0
 ) -> HeatMap:
-    """The heat map of a label, by default of the predicted one.
+    """Return the heat map of a label, by default of the predicted one.
 
     Args:
         classifier: with its classes set.
@@ -140,7 +135,7 @@ def crop_map(
     crops: int = CROPS,
     seed: int = 0,
 ) -> Floats:
-    """The map of an image, given the label's zero-shot probabilities (N,) of crops with features (N, D)."""
+    """Return the map of an image; ``probabilities`` maps features of crops (N, D) to those of the label (N,)."""
     recipe, key = ViewRecipe(n_views=crops + 1, augmix=False, crop_scale=AREA, flip=0.0), "explain"
     views = make_views(image, recipe, backbone.preprocessing, seed=seed, image_id=key, first=1)
     pixels = torch.from_numpy(views).to(device=backbone.device, dtype=backbone.dtype)
@@ -162,7 +157,7 @@ def crop_map(
 
 
 def heat_map(scores: Floats, boxes: list[CropBox], width: int, height: int) -> Floats:
-    """The map (H, W) of scores (N,) of crops of an image of ``width`` × ``height`` pixels; see above."""
+    """Return the map (H, W) from the scores (N,) of crops of an image; see the formula above."""
     scale = min(1.0, SIDE / max(width, height))
     shape = max(1, round(height * scale)), max(1, round(width * scale))
     weights = 1.0 / np.array([box.height * box.width for box in boxes], np.float64)

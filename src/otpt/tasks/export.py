@@ -2,8 +2,8 @@
 
     clf.export("pets.onnx")                      # input "views" (B, V, 3, S, S), output "probabilities" (B, C)
 
-The file's metadata (``otpt``, JSON) holds the class names, the preprocessing and the method. Methods that tune or look
-at other images have nothing that could be fixed, and are refused.
+The file's metadata (``otpt``, JSON) holds the class names, the preprocessing and the method. Methods that tune or use
+other images are refused.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import warnings
 from copy import deepcopy
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +41,7 @@ _BISECTIONS = 40  # float32 has 24 bits
 
 
 def export_onnx(classifier: Classifier, path: str | Path) -> None:
-    """Write a classifier as an ONNX file, after onnxruntime and torch agreed on random views.
+    """Write a classifier as an ONNX file, after comparing onnxruntime with torch on random views.
 
     Args:
         classifier: with its classes set; its method must not tune, and its calibration is part of the file.
@@ -79,8 +80,7 @@ def export_onnx(classifier: Classifier, path: str | Path) -> None:
 
 
 def describe(classifier: Classifier) -> dict[str, Any]:
-    """What a program needs besides the model: class names, preprocessing, method."""
-    own = classifier.backbone.preprocessing
+    """Return the metadata of the file: class names, preprocessing, method."""
     return {
         "backbone": classifier.backbone.name,
         "fingerprint": classifier.backbone.fingerprint,
@@ -88,13 +88,7 @@ def describe(classifier: Classifier) -> dict[str, Any]:
         "method": classifier.method.name,
         "views": 1 if classifier.method.aggregate == "clean" else classifier.recipe.n_views,
         "calibrated": classifier.method.name in classifier.calibrations,
-        "preprocessing": {
-            "size": own.size,
-            "mean": list(own.mean),
-            "std": list(own.std),
-            "interpolation": own.interpolation,
-            "resize_mode": own.resize_mode,
-        },
+        "preprocessing": asdict(classifier.backbone.preprocessing),
     }
 
 
@@ -145,7 +139,7 @@ class Exported(nn.Module):
         texts: (C, D) unit text features times the logit scale.
         bias: of the logits.
         method: without adaptation.
-        temperature: that logits are divided by.
+        temperature: divisor of the logits.
         numbers: settings of the method's aggregation.
         map: of the probabilities.
     """

@@ -43,7 +43,7 @@ class Answer(NamedTuple):
 
 @dataclass(frozen=True)
 class Groups:
-    """Groups by name, each with the positions of its classes; two of them are nested or disjoint.
+    """Groups of classes, any two of them nested or disjoint.
 
     Attributes:
         members: {group: positions in the class list}.
@@ -53,7 +53,7 @@ class Groups:
 
     @classmethod
     def read(cls, given: Any, classes: Sequence[str]) -> Groups:
-        """Groups from {name: members}, members being class names or nested dictionaries; or from a CSV file.
+        """Read groups from {name: class names or nested groups}, or from a CSV file.
 
         A row of the file is a class, then its groups from the narrowest to the widest; a header row is skipped if its
         first cell is no class.
@@ -97,12 +97,12 @@ class Groups:
         return cls(found)
 
     def probabilities(self, of_classes: Floats) -> dict[str, float]:
-        """The probability of each group, given those of the classes (C,)."""
+        """Return the probability of each group from those of the classes (C,)."""
         sums = {name: float(of_classes[list(members)].sum()) for name, members in self.members.items()}
         return {name: min(each, 1.0) for name, each in sums.items()}  # float32 may round up
 
     def back_off(self, of_classes: Floats, names: Sequence[str], threshold: float) -> Answer | None:
-        """The most specific answer whose probability reaches the threshold; None if no group does."""
+        """Return the most specific answer whose probability reaches the threshold, or None."""
         best = int(of_classes.argmax())
         candidates = [Answer(names[best], float(of_classes[best]), 1)]
         candidates += [Answer(name, p, len(self.members[name])) for name, p in self.probabilities(of_classes).items()]
@@ -123,11 +123,11 @@ def back_off_threshold(
     risk: float,
     guarantee: float = 0.95,
 ) -> float:
-    """The lowest threshold at which at most ``risk`` of the given answers are wrong, with probability ``guarantee``.
+    """Return the lowest threshold at which at most ``risk`` of the answers are wrong, with probability ``guarantee``.
 
     Thresholds 0.99, 0.98, …, 0.50 are tested in this order on labelled images, (N, C) and (N,): given the number of
-    answers at a threshold, the wrong ones are binomial. The first that does not pass ends it, so that all tests
-    together err with probability 1 − guarantee.
+    answers at a threshold, the wrong ones are binomial. Testing stops at the first threshold that fails, so that all
+    tests together err with probability 1 − guarantee.
     """
     check_fraction("risk", risk, such_as="0.05")
     check_fraction("guarantee", guarantee, such_as="0.95")
