@@ -167,7 +167,10 @@ class PrefixEncoder(PromptEncoder):
         self._tower, self._depth, self._tokens = tower.causal, depth, tokens.slots.shape[1]
         self._device = self._tower.positional.device
         lengths = tower.lengths(tokens.ids)
-        self._prefix = shared_prefix(tokens, lengths)
+        # leading positions with the same token, or the same context row, in every class; the end token is never shared
+        row_at = torch.full(tokens.ids.shape, -1).scatter(1, tokens.slots, tokens.rows)  # (C, L), −1: no context row
+        same = ((tokens.ids == tokens.ids[:1]) & (row_at == row_at[:1])).all(dim=0)
+        self._prefix = min(int(same.long().cumprod(0).sum()), int(lengths.min()) - 1)
         tails = lengths - self._prefix
         row_bytes = _ROW_FLOATS * tower.width * self._tower.positional.element_size() * len(self._tower.layers)
         chunks = _cut(torch.argsort(tails, stable=True), tails, max(memory_budget // row_bytes, 1))
@@ -238,15 +241,6 @@ class PrefixEncoder(PromptEncoder):
             mixed = F.scaled_dot_product_attention(q, keys, values, attn_mask=group.visible)
             parts.append(mixed.transpose(2, 3).reshape(batch, -1, width // 3))
         return torch.cat(parts, dim=1)
-
-
-def shared_prefix(tokens: PromptTokens, lengths: Tensor) -> int:
-    """Number of leading positions with the same token, or the same context row, in every class."""
-    ids, slots = tokens.ids, tokens.slots
-    row_at = torch.full(ids.shape, -1).scatter(1, slots, tokens.rows)  # (C, L): context row at a position, or −1
-    same = ((ids == ids[:1]) & (row_at == row_at[:1])).all(dim=0)
-    shared = int(same.long().cumprod(0).sum())
-    return min(shared, int(lengths.min()) - 1)  # every class has at least its end token as a tail
 
 
 def _cut(by_length: Tensor, tails: Tensor, rows_that_fit: int) -> list[Tensor]:

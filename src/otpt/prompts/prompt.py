@@ -41,6 +41,9 @@ class Prompt:
             a separate context per class.
         class_names: the class list that class-specific vectors belong to, where it is known.
 
+    Attributes:
+        context: the context's words alone, in order.
+
     Example:
         >>> Prompt("a photo of [CLS] in the wild").sentence("red panda")
         'a photo of red panda in the wild.'
@@ -50,6 +53,7 @@ class Prompt:
     tokens: int | None = None
     vectors: Tensor | None = field(default=None, compare=False)
     class_names: tuple[str, ...] | None = field(default=None, compare=False)
+    context: str = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         words = re.sub(r"\s+", " ", self.words.replace("_", " ").replace(BRACES, f" {PLACE} ")).strip()
@@ -60,6 +64,7 @@ class Prompt:
         # the full stop is added later; the end is the default place of the name
         words = words.removesuffix(".").strip().removesuffix(PLACE).strip()
         object.__setattr__(self, "words", words)
+        object.__setattr__(self, "context", " ".join(part.strip() for part in words.split(PLACE) if part.strip()))
         if not self.context:
             raise OtptError(
                 f"The prompt {self.words!r} has no context words to tune; expected some, such as 'a photo of a'."
@@ -95,11 +100,6 @@ class Prompt:
         if self.vectors is None:
             return None
         return hashlib.sha256(self.vectors.detach().cpu().double().numpy().tobytes()).hexdigest()[:32]
-
-    @property
-    def context(self) -> str:
-        """The context's words alone, in order."""
-        return " ".join(part.strip() for part in self.words.split(PLACE) if part.strip())
 
     def sentence(self, name: str) -> str:
         """The whole text of a class, full stop included.

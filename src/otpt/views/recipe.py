@@ -11,7 +11,7 @@ AugMix.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -20,9 +20,11 @@ from typing import Any
 import numpy as np
 import torch
 from PIL import Image
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 from torch import Tensor
 
 from otpt.errors import OtptError
+from otpt.registry import Count, Fraction, NonNegative, Positive, Probability
 from otpt.views.augmix import Floats, mix
 from otpt.views.draws import CropBox, draw_view, noise_generator
 from otpt.views.geometry import planar
@@ -72,6 +74,19 @@ class Preprocessing:
             )
 
 
+_TYPES: dict[str, TypeAdapter[Any]] = {
+    name: TypeAdapter(kind, config=ConfigDict(allow_inf_nan=False))
+    for name, kind in {
+        "n_views": Count,
+        "augmix": bool,
+        "crop_scale": tuple[Fraction, Fraction],
+        "crop_ratio": tuple[Positive, Positive],
+        "flip": Probability,
+        "noise": NonNegative,
+    }.items()
+}
+
+
 @dataclass(frozen=True)
 class ViewRecipe:
     """How many views, and how they are made. ``n_views`` includes the clean one.
@@ -92,14 +107,16 @@ class ViewRecipe:
     rounds: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        for name, (is_valid, expected) in _RULES.items():
+        for name, adapter in _TYPES.items():
             value = getattr(self, name)
             try:
-                valid = is_valid(value)
-            except TypeError:
-                valid = False
-            if not valid:
-                raise OtptError(f"{name} of the views is {value!r}; expected {expected}.")
+                adapter.validate_python(value, strict=True)
+            except ValidationError as error:
+                reason = error.errors()[0]["msg"].replace("Input should be ", "")
+                raise OtptError(f"{name} of the views is {value!r}; expected {reason}.") from None
+        for name, (low, high) in {"crop_scale": self.crop_scale, "crop_ratio": self.crop_ratio}.items():
+            if low > high:
+                raise OtptError(f"{name} of the views is {(low, high)}; expected the smaller number first.")
         if self.rounds and (self.noise or any(b <= a for a, b in pairwise((1, *self.rounds, self.n_views)))):
             raise OtptError(
                 f"The rounds of {self.n_views} views are {self.rounds!r}; expected increasing numbers between 2 and "
@@ -132,16 +149,6 @@ class ViewRecipe:
         """The recipe in one line: with image, seed and preprocessing it determines the views."""
         rounds = f" rounds={','.join(map(str, self.rounds))}" if self.rounds else ""
         return self.kind.replace(" n=1 ", f" n={self.n_views}{rounds} ", 1)
-
-
-_RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "n_views": (lambda n: type(n) is int and n >= 1, "a whole number of at least 1"),
-    "augmix": (lambda on: isinstance(on, bool), "True or False"),
-    "crop_scale": (lambda p: len(p) == 2 and 0 < p[0] <= p[1] <= 1, "two fractions of the area, 0 < low ≤ high ≤ 1"),
-    "crop_ratio": (lambda p: len(p) == 2 and 0 < p[0] <= p[1] < math.inf, "two ratios, 0 < low ≤ high"),
-    "flip": (lambda chance: 0 <= chance <= 1, "a probability between 0 and 1"),
-    "noise": (lambda sigma: 0 <= sigma < math.inf, "a finite number, 0 or more"),
-}
 
 
 def make_views(
