@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -53,12 +54,10 @@ class EvaluationSettings(Settings):
     @field_validator("seeds", mode="before")
     @classmethod
     def _read_seeds(cls, given: Any) -> Any:
-        seeds = given if isinstance(given, (int, str)) else tuple(given)
-        if isinstance(seeds, (int, str)) or any(
-            isinstance(each, bool) or not hasattr(each, "__index__") for each in seeds
-        ):
-            raise OtptError(f"The seeds are {seeds!r}; expected a list of whole numbers, such as [0, 1, 2].")
-        return tuple(each.__index__() for each in seeds)
+        try:
+            return tuple(operator.index(each) for each in given)
+        except TypeError:
+            raise OtptError(f"The seeds are {given!r}; expected a list of whole numbers, such as [0, 1, 2].") from None
 
     @model_validator(mode="after")
     def _check_evaluation(self) -> EvaluationSettings:
@@ -175,7 +174,7 @@ def find_contexts(sources: Sequence[Any], dataset: str, methods: Sequence[Method
 def find_attributes(
     source: Any, dataset: str, class_names: Sequence[str], methods: Sequence[Method]
 ) -> Mapping[str, Sequence[str]]:
-    """The attributes of a data set's classes, from a file or as given; none if no method starts from them."""
+    """Return the attributes of a data set's classes, from a file or as given; none if no method starts from them."""
     if all(INITS[method.init].uses != "attributes" for method in methods):
         if source is not None:
             named = ", ".join(method.name for method in methods)
@@ -189,7 +188,7 @@ def find_attributes(
 
 
 def overlaps(settings: EvaluationSettings, dataset: Dataset) -> Iterator[str]:
-    """A sentence for each learned prompt or network that was trained on images of ``dataset``, as far as known."""
+    """Yield a sentence for each learned prompt or network that is known to be trained on images of ``dataset``."""
     learned: list[tuple[str, Sequence[str]]] = [
         (f"the prompt of {kind!r}", context.images) for kind, context in settings.contexts_for(dataset.name).items()
     ]

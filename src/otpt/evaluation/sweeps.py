@@ -9,6 +9,7 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from otpt.data.classes import read_text
 from otpt.errors import OtptError
 from otpt.prompts import Prompt, published_templates
 
@@ -51,29 +52,18 @@ def parse_values(given: Sequence[str]) -> dict[str, list[str]]:
 
 
 def read_templates(source: str | Path) -> list[Prompt]:
-    """Prompts of a file, one template per line with ``{}`` for the class name; or CLIP's 80 by ``imagenet-80``."""
+    """Read prompts, one template per line with ``{}`` for the class name; ``imagenet-80`` names CLIP's 80."""
     if str(source) == IMAGENET_80:
         return [template_prompt(sentence) for sentence in published_templates("templates-80").sentences]
-    path = Path(source)
-    try:
-        lines = [line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines()]
-    except ValueError:
-        raise OtptError(f"The template file {str(path)!r} is not UTF-8 text; expected one template per line.") from None
-    except OSError as error:
-        raise OtptError(
-            f"Cannot read the template file {str(path)!r}: {error.strerror or error}; "
-            f"expected a file of templates, or {IMAGENET_80}."
-        ) from None
+    lines = map(str.strip, read_text(Path(source), "template file").splitlines())
     prompts = [template_prompt(line) for line in lines if line]
     if not prompts:
-        raise OtptError(
-            f"The template file {str(path)!r} is empty; expected one template per line, such as 'a photo of a {{}}.'"
-        )
+        raise OtptError(f"The template file {str(source)!r} is empty; expected lines such as 'a photo of a {{}}.'")
     return prompts
 
 
 def template_prompt(template: str) -> Prompt:
-    """A whole sentence with ``{}`` as a prompt. Sentences end in a full stop, as all of CLIP's do.
+    """Make a prompt of a sentence with ``{}``; sentences end in a full stop, as all of CLIP's do.
 
     >>> template_prompt("a {} in a video game.").sentence("red panda")
     'a red panda in a video game.'

@@ -4,11 +4,11 @@
     RUN/rows/dtd/seed-0/o-tpt/a-photo-of-a-…/00000000-00000064.parquet …     rows, one per image
     RUN/metrics.json                                             metrics of the rows
 
-``pd.read_parquet(RUN / "rows")`` reads the rows of everything: such readers take the columns from the file that sorts
-first, so that a finished evaluation writes an empty one, ``+columns.parquet``, with those of all shards. A shard starts
-at a multiple of the shard size, is written whole or not at all, and its rows depend on the configuration alone. So a
-run may be stopped anywhere, continued by several processes and machines, and extended by methods, prompts, seeds, data
-sets and images: existing rows do not change.
+``pd.read_parquet(RUN / "rows")`` reads all rows: such readers take the columns from the file that sorts first, so a
+finished evaluation writes an empty one, ``+columns.parquet``, with the columns of all shards. A shard starts at a
+multiple of the shard size, is written whole or not at all, and its rows depend on the configuration alone. A run may
+therefore be stopped anywhere, continued by several processes and machines, and extended by methods, prompts, seeds,
+data sets and images: existing rows do not change.
 """
 
 from __future__ import annotations
@@ -47,8 +47,6 @@ from otpt.runs.shards import (
     LabelRows,
     Rows,
     Shard,
-    join_label_rows,
-    join_rows,
     read_shard,
     schema_of,
     write_shard,
@@ -157,7 +155,7 @@ class Run:
     def items(
         self, datasets: Sequence[DatasetConfig] | None = None, *, only_missing: bool = False
     ) -> Iterator[WorkItem]:
-        """Everything that the run consists of, or the part that ``datasets`` request."""
+        """All work items of the run, or of the part that ``datasets`` request."""
         size = self.config.shard_size
         for dataset in self.datasets if datasets is None else datasets:
             for seed in dataset.seeds:
@@ -166,8 +164,7 @@ class Run:
                 for column in dataset.columns:
                     count = column.images.get(seed, 0)
                     stops = self._stops(dataset.name, seed, column.key) if only_missing else {}
-                    places = [(start, min(start + size, count)) for start in range(0, count, size)]
-                    missing = [(start, stop) for start, stop in places if stops.get(start, 0) < stop]
+                    missing = [each for each in _places(0, count, size) if stops.get(each[0], 0) < each[1]]
                     if column.order and missing:
                         streams.append(WorkItem(dataset.name, seed, 0, count, (column.key,), in_order=True))
                     for place in () if column.order else missing:
@@ -177,7 +174,7 @@ class Run:
                 yield from streams
 
     def missing(self, datasets: Sequence[DatasetConfig] | None = None) -> list[WorkItem]:
-        """What of :meth:`items` is still to be computed."""
+        """The part of :meth:`items` that is not computed yet."""
         return list(self.items(datasets, only_missing=True))
 
     def progress(self, datasets: Sequence[DatasetConfig] | None = None) -> tuple[int, int]:
@@ -188,10 +185,10 @@ class Run:
 
     def lacks(self, item: WorkItem) -> bool:
         """Whether rows of the item are missing."""
-        size = self.config.shard_size
+        places = _places(item.start, item.stop, self.config.shard_size)
         for column in item.columns:
             stops = self._stops(item.dataset, item.seed, column)
-            if any(stops.get(start, 0) < min(start + size, item.stop) for start in range(item.start, item.stop, size)):
+            if any(stops.get(start, 0) < stop for start, stop in places):
                 return True
         return False
 
@@ -243,12 +240,14 @@ class Run:
                 warnings.warn(f"The shard {str(path)!r} is damaged ({reason}); {then}.", stacklevel=2)
 
     def rows(self, dataset: str, seed: int, column: Column) -> Rows | None:
-        """The readable images of a column that exist so far as arrays; None without a shard."""
-        return join_rows(list(self.shards(dataset, seed, column)))
+        """The readable images of a column so far, as arrays; None without a shard."""
+        shards = list(self.shards(dataset, seed, column))
+        return Rows(shards) if shards else None
 
     def label_rows(self, dataset: str, seed: int, column: Column) -> LabelRows | None:
-        """The same of a run with several labels per image."""
-        return join_label_rows(list(self.shards(dataset, seed, column)))
+        """:meth:`rows` of a run with several labels per image."""
+        shards = list(self.shards(dataset, seed, column))
+        return LabelRows(shards) if shards else None
 
     def to_pandas(self) -> pd.DataFrame:
         """Per-image rows of everything that the run holds so far; columns as in :mod:`otpt.runs.shards`."""
@@ -267,7 +266,7 @@ class Run:
                     yield *key, row
 
     def remove(self, dataset: str, seed: int, column: Column, index: int) -> None:
-        """Delete the shard of an image, so that it is computed again; of a stream all shards."""
+        """Delete the shard of an image, or all shards of a stream, so that they are computed again."""
         stream = self.column(dataset, column).order is not None
         for start, stop in self._files(dataset, seed, column):
             if stream or start <= index < stop:
@@ -280,9 +279,9 @@ class Run:
                 pass
 
     def tidy(self) -> None:
-        """Delete what killed processes left, and tell readers of the whole folder which columns the rows have.
+        """Delete leftovers of killed processes, and write the columns of all rows for readers of the whole folder.
 
-        Left are temporary files, and rows that exist twice after two processes computed different numbers of images.
+        Leftovers are temporary files, and shards that a longer one replaces.
         """
         remove_leftovers(self.folder)
         columns = set(COLUMNS)
@@ -365,6 +364,11 @@ def _acquire(folder: Path, name: str, timeout: float = -1) -> FileLock:
     return lock
 
 
+def _places(start: int, stop: int, size: int) -> list[tuple[int, int]]:
+    """Where shards of images ``start`` … ``stop`` − 1 start and stop."""
+    return [(each, min(each + size, stop)) for each in range(start, stop, size)]
+
+
 def _column_names(path: Path) -> set[str]:
     """The columns of a Parquet file; none if it is missing or damaged."""
     try:
@@ -382,16 +386,11 @@ def _unique(name: str) -> str:
 
 def _check_folder(folder: Path) -> None:
     try:
-        others = folder.is_dir() and any(path.suffix != ".tmp" and path.name != LOCKS for path in folder.iterdir())
-        is_file = folder.exists() and not folder.is_dir()
+        names = {path.name for path in folder.iterdir()} if folder.exists() else set()
     except OSError as error:
-        raise cannot_read("folder", folder, error) from None
-    if is_file:
-        raise OtptError(f"Cannot make a run in {str(folder)!r}: it is a file; expected a folder.")
-    if others and not is_there(folder / CONFIG):
-        raise OtptError(
-            f"The folder {str(folder)!r} holds other files and no run ({CONFIG}); choose an empty or a new folder."
-        )
+        raise cannot_read("run folder", folder, error) from None
+    if CONFIG not in names and any(name != LOCKS and not name.endswith(".tmp") for name in names):
+        raise OtptError(f"The folder {str(folder)!r} holds other files and no run; choose an empty or a new folder.")
 
 
 def _delete(path: Path) -> None:

@@ -114,17 +114,16 @@ def write_metrics(run: Run) -> pd.DataFrame:
 
 def _state(run: Run) -> str:
     """A digest of what metrics depend on: version, bins, and name, size and time of every shard."""
-    scoring, planned = run.config.scoring, [(*key, _planned(run, *key)) for key in run.everything()]
+    scoring, planned = (
+        run.config.scoring,
+        [(*key, run.column(key[0], key[2]).images[key[1]]) for key in run.everything()],
+    )
     digest = hashlib.sha256(f"{__version__} {scoring.n_bins} {scoring.side} {planned}".encode())
     for path in run.shard_files():
         with suppress(OSError):
             stat = path.stat()
             digest.update(f"{path.relative_to(run.folder)} {stat.st_size} {stat.st_mtime_ns}\n".encode())
     return digest.hexdigest()
-
-
-def _planned(run: Run, dataset: str, seed: int, column: Column) -> int:
-    return run.column(dataset, column).images[seed]
 
 
 def _score(run: Run, dataset: str, seed: int, column: Column, n_bins: int, side: str) -> dict[str, Any]:
@@ -136,7 +135,7 @@ def _score(run: Run, dataset: str, seed: int, column: Column, n_bins: int, side:
         "seed": seed,
         "prompt": column[0],
         "method": column[1],
-        "planned": _planned(run, dataset, seed, column),
+        "planned": run.column(dataset, column).images[seed],
         "unreadable": 0 if rows is None else rows.unreadable,
         "flagged": 0 if rows is None else rows.flagged,
         "images": 0,

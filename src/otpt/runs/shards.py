@@ -222,40 +222,44 @@ def _types(table: pa.Table) -> list[list[str]]:
     return [[name, str(kind)] for name, kind in types]
 
 
-@dataclass(frozen=True, eq=False)
 class Rows:
-    """The N readable images of a column, in the order of the data set.
+    """The N readable images in the shards of a column, in the order of the data set.
 
     Attributes:
         indices, labels, predictions, ranks: (N,) integers; ``ranks`` counts the classes before the label.
         confidences, probabilities, entropies, squares, mean_cosines: (N,); ``probabilities`` are those of the labels,
             ``squares`` are Σ p², ``mean_cosines`` nan where a method has none.
         correct: (N,) booleans.
-        top_counts: (N,) how many classes are stored of each image; ``top_classes`` and ``top_probabilities`` hold
-            them one image after the other.
+        top_counts: (N,) number of stored classes of each image; ``top_classes`` and ``top_probabilities`` hold them
+            one image after the other.
         class_sums: (C,) Σ_n p_nc.
         flagged: number of images with flags.
         unreadable: number of further images that could not be read.
         table: all columns of the rows.
     """
 
-    indices: Integers
-    labels: Integers
-    predictions: Integers
-    ranks: Integers
-    confidences: Floats
-    probabilities: Floats
-    entropies: Floats
-    squares: Floats
-    mean_cosines: Floats
-    correct: npt.NDArray[np.bool_]
-    top_counts: Integers
-    top_classes: Integers
-    top_probabilities: Floats
-    class_sums: Floats
-    flagged: int
-    unreadable: int
-    table: pa.Table
+    def __init__(self, shards: Sequence[Shard]) -> None:
+        table, self.unreadable = _readable(shards)
+        if (np.diff(_numbers(table["index"])) < 0).any():  # a stream, whose rows are in its own order
+            table = table.sort_by("index")
+        self.table = table
+        self.class_sums: Floats = np.sum([shard.class_sums for shard in shards], axis=0)
+        self.indices: Integers = _numbers(table["index"], np.int64)
+        self.labels: Integers = _numbers(table["label"], np.int64)
+        self.predictions: Integers = _numbers(table["prediction"], np.int64)
+        self.ranks: Integers = _numbers(table["rank"], np.int64)
+        self.confidences: Floats = _numbers(table["confidence"])
+        self.probabilities: Floats = _numbers(table["probability"])
+        self.entropies: Floats = _numbers(table["entropy"])
+        self.squares: Floats = _numbers(table["squares"])
+        cosines = self.extra("mean_cosine")
+        self.mean_cosines: Floats = np.full(len(self), np.nan) if cosines is None else cosines
+        self.correct: npt.NDArray[np.bool_] = _numbers(table["correct"], bool)
+        top = table["top_classes"].combine_chunks()
+        self.top_counts: Integers = _numbers(top.value_lengths(), np.int64)
+        self.top_classes: Integers = _numbers(top.flatten(), np.int64)
+        self.top_probabilities: Floats = _numbers(table["top_probabilities"].combine_chunks().flatten())
+        self.flagged = int((_numbers(table["flags"].combine_chunks().value_lengths()) > 0).sum())
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -278,40 +282,8 @@ class Rows:
         return stored.reshape(len(self), len(self.class_sums))
 
 
-def join_rows(shards: Sequence[Shard]) -> Rows | None:
-    """The readable images of the shards of a column; None without a shard."""
-    if not shards:
-        return None
-    every = pa.concat_tables([shard.table for shard in shards], promote_options="default")
-    table = every.filter(every["error"].is_null())
-    if (np.diff(_numbers(table["index"])) < 0).any():  # a stream, whose rows are in its own order
-        table = table.sort_by("index")
-    top, top_probabilities = (table[name].combine_chunks() for name in ("top_classes", "top_probabilities"))
-    cosine = "mean_cosine" in table.column_names
-    return Rows(
-        indices=_numbers(table["index"], np.int64),
-        labels=_numbers(table["label"], np.int64),
-        predictions=_numbers(table["prediction"], np.int64),
-        ranks=_numbers(table["rank"], np.int64),
-        confidences=_numbers(table["confidence"]),
-        probabilities=_numbers(table["probability"]),
-        entropies=_numbers(table["entropy"]),
-        squares=_numbers(table["squares"]),
-        mean_cosines=_numbers(table["mean_cosine"]) if cosine else np.full(table.num_rows, np.nan),
-        correct=_numbers(table["correct"], bool),
-        top_counts=_numbers(top.value_lengths(), np.int64),
-        top_classes=_numbers(top.flatten(), np.int64),
-        top_probabilities=_numbers(top_probabilities.flatten()),
-        class_sums=np.sum([shard.class_sums for shard in shards], axis=0),
-        flagged=int((_numbers(table["flags"].combine_chunks().value_lengths()) > 0).sum()),
-        unreadable=every.num_rows - table.num_rows,
-        table=table,
-    )
-
-
-@dataclass(frozen=True, eq=False)
 class LabelRows:
-    """The N readable images of a column with several labels per image.
+    """The N readable images in the shards of a column with several labels per image.
 
     Attributes:
         present: (N, C) booleans.
@@ -319,26 +291,25 @@ class LabelRows:
         unreadable: number of further images that could not be read.
     """
 
-    present: npt.NDArray[np.bool_]
-    probabilities: Floats
-    unreadable: int
-    flagged: int = 0
+    flagged = 0
+
+    def __init__(self, shards: Sequence[Shard]) -> None:
+        table, self.unreadable = _readable(shards)
+        self.present = np.zeros((table.num_rows, len(shards[0].class_sums)), bool)
+        for own, labels in zip(self.present, table["labels"].to_pylist(), strict=True):
+            own[labels] = True
+        stored = _numbers(table["probabilities"].combine_chunks().flatten())
+        self.probabilities: Floats = stored.reshape(self.present.shape)
 
     def __len__(self) -> int:
         return len(self.present)
 
 
-def join_label_rows(shards: Sequence[Shard]) -> LabelRows | None:
-    """The readable images of the shards of a column with several labels per image; None without a shard."""
-    if not shards:
-        return None
-    every = pa.concat_tables([shard.table for shard in shards], promote_options="default")
-    table, classes = every.filter(every["error"].is_null()), len(shards[0].class_sums)
-    present = np.zeros((table.num_rows, classes), bool)
-    for own, labels in zip(present, table["labels"].to_pylist(), strict=True):
-        own[labels] = True
-    stored = _numbers(table["probabilities"].combine_chunks().flatten())
-    return LabelRows(present, stored.reshape(present.shape), every.num_rows - table.num_rows)
+def _readable(shards: Sequence[Shard]) -> tuple[pa.Table, int]:
+    """The rows of readable images, and the number of others."""
+    table = pa.concat_tables([shard.table for shard in shards], promote_options="default")
+    readable = table.filter(table["error"].is_null())
+    return readable, table.num_rows - readable.num_rows
 
 
 def _numbers(values: Any, dtype: Any = np.float64) -> Any:
