@@ -43,32 +43,21 @@ TABLE = {
     "kather": (9, 7180, "fine-grained", True),
     "kather-500": (9, 500, "fine-grained", True),
 }
-# (set, folder under the root, an image's place below it), as people have them.
-SPLIT_LAYOUTS = [
-    ("caltech101", "caltech-101/101_ObjectCategories", "Faces/image_0426.jpg"),
-    ("caltech101", "Caltech101", "Faces/image_0426.jpg"),
-    ("caltech101", "caltech101/101_ObjectCategories", "Faces/image_0426.jpg"),
-    ("pets", "oxford_pets/images", "Abyssinian_201.jpg"),
-    ("pets", "OxfordPets", "Abyssinian_201.jpg"),
-    ("pets", "oxford-iiit-pet/images", "Abyssinian_201.jpg"),
-    ("cars", "stanford_cars", "cars_test/00001.jpg"),
-    ("cars", "StanfordCar", "cars_test/00001.jpg"),
-    ("cars", "StanfordCars", "cars_test/00001.jpg"),
-    ("flowers102", "oxford_flowers/jpg", "image_00172.jpg"),
-    ("flowers102", "Flower102/jpg", "image_00172.jpg"),
-    ("flowers102", "flowers-102/jpg", "image_00172.jpg"),
-    ("food101", "food-101/images", "apple_pie/0.jpg"),
-    ("food101", "Food101/images", "apple_pie/0.jpg"),
-    ("sun397", "sun397/SUN397", "a/abbey/0.jpg"),
-    ("sun397", "SUN397", "a/abbey/0.jpg"),
-    ("dtd", "dtd/images", "banded/banded_0060.jpg"),
-    ("dtd", "DTD/images", "banded/banded_0060.jpg"),
-    ("dtd", "dtd/dtd/images", "banded/banded_0060.jpg"),
-    ("eurosat", "eurosat/2750", "AnnualCrop/AnnualCrop_1048.jpg"),
-    ("eurosat", "eurosat", "AnnualCrop/AnnualCrop_1048.jpg"),
-    ("ucf101", "ucf101/UCF-101-midframes", "Apply_Eye_Makeup/v_ApplyEyeMakeup_g01_c01.jpg"),
-    ("ucf101", "UCF101", "Apply_Eye_Makeup/v_ApplyEyeMakeup_g01_c01.jpg"),
-]
+# The first image of the test split, and the folders under the root in which people have the images.
+SPLIT_LAYOUTS = {
+    "caltech101": (
+        "Faces/image_0426.jpg",
+        ["caltech-101/101_ObjectCategories", "Caltech101", "caltech101/101_ObjectCategories"],
+    ),
+    "pets": ("Abyssinian_201.jpg", ["oxford_pets/images", "OxfordPets", "oxford-iiit-pet/images"]),
+    "cars": ("cars_test/00001.jpg", ["stanford_cars", "StanfordCar", "StanfordCars"]),
+    "flowers102": ("image_00172.jpg", ["oxford_flowers/jpg", "Flower102/jpg", "flowers-102/jpg"]),
+    "food101": ("apple_pie/0.jpg", ["food-101/images", "Food101/images"]),
+    "sun397": ("a/abbey/0.jpg", ["sun397/SUN397", "SUN397"]),
+    "dtd": ("banded/banded_0060.jpg", ["dtd/images", "DTD/images", "dtd/dtd/images"]),
+    "eurosat": ("AnnualCrop/AnnualCrop_1048.jpg", ["eurosat/2750", "eurosat"]),
+    "ucf101": ("Apply_Eye_Makeup/v_ApplyEyeMakeup_g01_c01.jpg", ["ucf101/UCF-101-midframes", "UCF101"]),
+}
 FOLDER_LAYOUTS = {
     "imagenet": ["imagenet/images/val", "ImageNet/val", "imagenet/val", "val"],
     "imagenet-a": ["imagenet-adversarial/imagenet-a", "imagenet-a"],
@@ -96,8 +85,8 @@ def assert_as_published(data: Dataset, name: str) -> None:
 def test_the_registry_is_the_published_table() -> None:
     entries = builtin_entries()
     assert {e.name: (e.classes, e.test_images, e.family, e.augmix) for e in entries.values() if not e.parts} == TABLE
-    assert {name for name, *_ in SPLIT_LAYOUTS} | {*FOLDER_LAYOUTS, "aircraft"} == set(TABLE), "all are tested below"
-    tested = {(name, folder) for name, folder, _ in SPLIT_LAYOUTS}
+    assert {*SPLIT_LAYOUTS, *FOLDER_LAYOUTS, "aircraft"} == set(TABLE), "all are tested below"
+    tested = {(name, folder) for name, (_, folders) in SPLIT_LAYOUTS.items() for folder in folders}
     tested |= {(name, folder) for name, folders in FOLDER_LAYOUTS.items() for folder in folders}
     whole = [entry for entry in entries.values() if not entry.parts]
     listed = {(e.name, layout.folder) for e in whole for layout in e.layouts if (layout.reader or e.reader) != "lists"}
@@ -125,18 +114,25 @@ def test_names_of_other_programs(alias: str) -> None:
     assert entry.name == wanted.get(alias, alias.lower())
 
 
-@pytest.mark.parametrize(("name", "folder", "first"), SPLIT_LAYOUTS)
-def test_split_sets_in_every_layout(tmp_path: Path, name: str, folder: str, first: str) -> None:
-    text = split_text(name)
-    (tmp_path / builtin_entries()[name].split_file).write_text(text, encoding="utf-8")
+@pytest.mark.parametrize("name", SPLIT_LAYOUTS)
+def test_split_sets_in_every_layout(tmp_path: Path, name: str) -> None:
+    first, (folder, *others) = SPLIT_LAYOUTS[name]
+    entry, text = builtin_entries()[name], split_text(name)
+    (tmp_path / entry.split_file).write_text(text, encoding="utf-8")
     put_images(tmp_path / folder, [first])
     data = load_dataset(name, root=tmp_path)
     assert_as_published(data, name)
     names = data.class_names
     rows = zip(data.ids, data.labels, strict=True)
-    assert [[id, label, names[label]] for id, label in rows] == json.loads(text)["test"]
-    assert data[0].source == tmp_path / folder / first
-    assert data[0].id == first, "an id does not depend on the layout"
+    listed = json.loads(text)["test"]
+    assert [[id, label, names[label]] for id, label in rows] == listed
+    assert (data[0].source, data[0].id) == (tmp_path / folder / first, first)
+    for other in others:  # an id does not depend on the layout
+        root = tmp_path / "other" / other.replace("/", "+")
+        put_images(root / other, [first])
+        (root / entry.split_file).write_text(json.dumps({"test": listed[:3]}), encoding="utf-8")
+        found = find_records(entry, root)
+        assert (found.folder, [each.id for each in found.records]) == (root / other, [row[0] for row in listed[:3]])
 
 
 @pytest.mark.parametrize("place", [".", "data_splits", "eurosat", "eurosat/2750"])
@@ -166,9 +162,10 @@ def test_the_root_may_be_the_set_itself(tmp_path: Path) -> None:
 
 def test_food101_is_right_unless_the_papers_names_are_asked_for(tmp_path: Path) -> None:
     put_images(tmp_path / "food-101/images", ["apple_pie/0.jpg"])
-    (tmp_path / "split_zhou_Food101.json").write_text(split_text("food101"))
-    right = load_dataset("food101", root=tmp_path)
-    official = load_dataset("food101", root=tmp_path, official_names=True)
+    rows = json.loads(split_text("food101"))["test"][::100]
+    (tmp_path / "split_zhou_Food101.json").write_text(json.dumps({"test": rows}))
+    with pytest.warns(UserWarning, match="303 test images .*, 30300 were published"):
+        right, official = (load_dataset("food101", root=tmp_path, official_names=each) for each in (False, True))
     assert right.class_names[16:18] == ("cheese_plate", "cheesecake")
     assert official.class_names[16:18] == ("cheesecake", "cheese_plate")
     assert right.labels == official.labels
@@ -257,18 +254,24 @@ def test_folder_sets_in_every_layout(tmp_path: Path, name: str) -> None:
     (made / "README.txt").write_text("no image")
     (made / ".hidden").mkdir()
     order = list(counts)
-    for layout in FOLDER_LAYOUTS[name]:
-        root = tmp_path / layout.replace("/", "+")
-        (root / layout).parent.mkdir(parents=True)
-        made.rename(root / layout)
-        made = root / layout
-        data = load_dataset(name, root=root)
-        assert_as_published(data, name)
-        assert data[len(data) - 1].source == made / data.ids[-1]
-        assert [order[label] for label in data.labels] == [id.split("/")[0] for id in data.ids]
-        assert Counter(data.labels) == Counter(dict(enumerate(counts.values())))
+    first, *others = FOLDER_LAYOUTS[name]
+    (tmp_path / first).parent.mkdir(parents=True, exist_ok=True)
+    made = made.rename(tmp_path / first)
+    data = load_dataset(name, root=tmp_path)
+    assert_as_published(data, name)
+    assert data[len(data) - 1].source == made / data.ids[-1]
+    assert [order[label] for label in data.labels] == [id.split("/")[0] for id in data.ids]
+    assert Counter(data.labels) == Counter(dict(enumerate(counts.values())))
     if name == "imagenet-v2":
         assert (order[2], data.class_names[2]) == ("2", "great white shark"), "not folder 10, as by alphabet"
+    small = tmp_path / "small"
+    touch(small, (f"{folder}/0{suffix}" for folder in counts))
+    for layout in others:  # with one image per class
+        root = tmp_path / layout.replace("/", "+") / "root"
+        (root / layout).parent.mkdir(parents=True)
+        small = small.rename(root / layout)
+        found = find_records(builtin_entries()[name], root)
+        assert (found.folder, [each.label for each in found.records]) == (small, list(range(len(order))))
 
 
 def test_imagenet_names_and_synsets() -> None:

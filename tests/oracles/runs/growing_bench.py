@@ -16,7 +16,7 @@ from otpt.views import ViewRecipe
 
 METHODS = ["zero-shot", "o-tpt", "tpt"]
 STREAM = "running-mean"
-IMAGES = 11
+IMAGES = 7
 
 
 @otpt.adaptation
@@ -32,7 +32,7 @@ def first() -> Dataset:
 
 
 def second() -> Dataset:
-    return dataset(5, name="other")
+    return dataset(3, name="other")
 
 
 def step(folder: Path, datasets: list[Dataset], methods: list[str], **changes: Any) -> None:
@@ -42,9 +42,9 @@ def step(folder: Path, datasets: list[Dataset], methods: list[str], **changes: A
 
 def grow(folder: Path) -> None:
     """Two methods; one more; a seed; images that end in the middle of shards; a data set; a stream."""
-    step(folder, [first()], METHODS[:2], limit=6)
-    step(folder, [first()], METHODS[2:], limit=6)
-    step(folder, [first()], METHODS, limit=6, seeds=[1])
+    step(folder, [first()], METHODS[:2], limit=5)
+    step(folder, [first()], METHODS[2:], limit=5)
+    step(folder, [first()], METHODS, limit=5, seeds=[1])
     step(folder, [first()], METHODS, seeds=[0, 1])
     step(folder, [second(), first()], METHODS, seeds=[0, 1])
     step(folder, [first(), second()], [STREAM], seeds=[1, 0])
