@@ -90,7 +90,7 @@ def _plain(name: str) -> str:
 
 
 def image_folder(folder: Path, classes: ClassList | None = None) -> Dataset:
-    """Images in ``folder/CLASS/…/image.jpg``, or in a flat folder with ``labels.csv`` (columns file and label).
+    """Read images in ``folder/CLASS/…/image.jpg``, or in a flat folder with ``labels.csv`` (columns file and label).
 
     The label order is that of the class list (``classes``, or ``classes.txt`` in the folder), else alphabetical.
     """
@@ -119,58 +119,40 @@ def image_folder(folder: Path, classes: ClassList | None = None) -> Dataset:
 def table_dataset(
     file: Path, root: Path | None = None, classes: ClassList | None = None, *, name: str | None = None
 ) -> Dataset:
-    """A CSV or Parquet table with the columns path (or file) and label, optionally id.
+    """Read a CSV or Parquet table with the columns path (or file) and label, optionally id.
 
     Paths are relative to the table's folder, or to the data root if they exist there.
     """
-    table = read_table(file)
-    path = next((each for each in PATHS if each in table), None)
-    if path is None or "label" not in table:
-        raise OtptError(
-            f"The table {str(file)!r} has the columns {', '.join(map(repr, table.columns)) or 'none'}; expected "
-            "'path' (or 'file') and 'label'. Rename the columns that hold them."
-        )
-    columns = {key: table[key].tolist() for key in (path, "label", *(["id"] if "id" in table else []))}
-    for key, values in columns.items():
-        empty = next((row for row, value in enumerate(values) if not value), None)
-        if empty is not None:
-            raise OtptError(f"The table {str(file)!r} has no {key} in data row {empty + 1}.")
-    paths = [each.replace("\\", "/") for each in columns[path]]
+    table, paths = _read_paths(file, "label")
     if not paths:
         raise OtptError(f"The table {str(file)!r} is empty; expected one row per image.")
-    listed, labels = resolve_labels(
-        columns["label"], classes or find_class_list(file.parent), f"The table {str(file)!r}"
-    )
+    columns = {key: table[key].tolist() for key in ("label", "id") if key in table}
+    for key, values in {"path": paths, **columns}.items():
+        if "" in values:
+            raise OtptError(f"The table {str(file)!r} has no {key} in data row {values.index('') + 1}.")
+    given = classes or find_class_list(file.parent)
+    listed, labels = resolve_labels(columns["label"], given, f"The table {str(file)!r}")
     folder = file.parent
     if root is not None and not os.path.exists(folder / paths[0]):
         folder = Path(os.path.expanduser(root))
     ids = columns.get("id") or [_relative(each, folder) for each in paths]
-    images = FilesBelow(folder, tuple(paths))
-    return own_dataset(name or file.stem, listed, ids, labels, images, origin=origin_of(file))
+    return own_dataset(name or file.stem, listed, ids, labels, FilesBelow(folder, paths), origin=origin_of(file))
 
 
 def label_table(file: Path, classes: ClassList | None = None) -> Dataset:
-    """A CSV or Parquet table with the columns path (or file) and labels, separated by semicolons.
+    """Read a CSV or Parquet table with the columns path (or file) and labels, separated by semicolons.
 
     A cell without labels is allowed. Without a class list, the labels are the class names, in alphabetical order.
     """
-    table = read_table(file)
-    path = next((each for each in PATHS if each in table), None)
-    if path is None or "labels" not in table:
-        raise OtptError(
-            f"The table {str(file)!r} has the columns {', '.join(map(repr, table.columns)) or 'none'}; expected 'path' "
-            "(or 'file') and 'labels', separated by semicolons."
-        )
+    table, paths = _read_paths(file, "labels")
     rows = [[label.strip() for label in cell.split(";") if label.strip()] for cell in table["labels"]]
     names = tuple(sorted({label for row in rows for label in row}))
     listed = classes or ClassList(names, names)
     if not listed.names:
         raise OtptError(f"The table {str(file)!r} has no label; name the classes with --classes.")
     sets = [tuple(np.flatnonzero(each).tolist()) for each in read_label_sets(rows, listed.names)]
-    files = tuple(each.replace("\\", "/") for each in table[path])
     first = [each[0] if each else 0 for each in sets]
-    images = FilesBelow(file.parent, files)
-    found = own_dataset(file.stem, listed, files, first, images, origin=origin_of(file))
+    found = own_dataset(file.stem, listed, paths, first, FilesBelow(file.parent, paths), origin=origin_of(file))
     found.label_sets = sets
     return found
 
@@ -192,8 +174,20 @@ def read_label_sets(rows: Sequence[Sequence[str] | bool], classes: Sequence[str]
     return found
 
 
+def _read_paths(file: Path, label: str) -> tuple[pd.DataFrame, tuple[str, ...]]:
+    """Read a table with a column of labels; also the paths of its images."""
+    table = read_table(file)
+    path = next((each for each in PATHS if each in table), None)
+    if path is None or label not in table:
+        raise OtptError(
+            f"The table {str(file)!r} has the columns {', '.join(map(repr, table.columns)) or 'none'}; expected 'path' "
+            f"(or 'file') and {label!r}. Rename the columns that hold them."
+        )
+    return table, tuple(each.replace("\\", "/") for each in table[path])
+
+
 def read_table(file: Path) -> pd.DataFrame:
-    """A CSV, TSV or Parquet table as texts, its columns in lower case."""
+    """Read a CSV, TSV or Parquet table as strings, its columns in lower case."""
     try:
         if file.suffix.lower() == ".parquet":
             table = pd.read_parquet(file)

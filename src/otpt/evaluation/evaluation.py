@@ -33,7 +33,7 @@ _POLL_SECONDS = 1.0
 
 @dataclass(frozen=True, repr=False)
 class Result:
-    """What an evaluation found.
+    """Result of an evaluation.
 
     Attributes:
         run: the run folder.
@@ -68,9 +68,9 @@ class Job:
     Attributes:
         backbone: a model, the name of one, or a function of a device that loads one.
         datasets: in the order in which they are evaluated (see :func:`stratified`).
-        requested: what the run should contain, as in its configuration.
-        threads: that decode and augment, in each process.
-        plugins: files with the user's own functions, loaded in each process.
+        requested: the data sets and columns to compute, as in the run's configuration.
+        threads: number of threads that decode and augment, in each process.
+        plugins: files with a user's functions, loaded in each process.
         command: the command line, recorded for people.
     """
 
@@ -241,8 +241,8 @@ def evaluate(
         engine: other processes or machines to compute on; None computes in this process.
         progress: how progress is shown; not at all if None.
         device: on which ``backbone`` is loaded, unless it is loaded already.
-        threads: that decode and augment, in each process.
-        plugins: files with the user's own functions that worker processes load.
+        threads: number of threads that decode and augment, in each process.
+        plugins: files with a user's functions that worker processes load.
         command: recorded in the run.
         retry_unreadable: compute shards with images that could not be read again.
         fields: of :class:`EvaluationSettings`, in place of ``settings``.
@@ -287,14 +287,13 @@ def evaluate(
 
 
 def _of_features(datasets: Sequence[Dataset]) -> FeatureBackbone:
-    """The place of the model for data sets that have the features of images and texts."""
+    """Return the stand-in for the model of data sets that have the features of images and texts."""
     models = {
-        (each.text_features.shape[1], each.logit_scale, each.backbone) if isinstance(each, FeatureDataset) else None
+        (each.width, each.logit_scale, each.backbone)
         for each in datasets
-        if each.text_features is not None
+        if isinstance(each, FeatureDataset) and each.text_features is not None
     }
     if len(models) != 1 or any(each.text_features is None for each in datasets):
         named = ", ".join(repr(each.name) for each in datasets)
         raise OtptError(f"{named} do not all have text features of one model; name a backbone, or run each by itself.")
-    width, scale, name = next(filter(None, models))
-    return FeatureBackbone(width, scale, name)
+    return FeatureBackbone(*models.pop())
