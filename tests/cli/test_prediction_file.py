@@ -75,7 +75,7 @@ def test_an_output_that_was_changed_is_not_continued(tmp_path: Path) -> None:
 def test_parts_continue_and_are_joined(stop: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole, path = tmp_path / "whole.parquet", tmp_path / "all.parquet"
     predict(whole)
-    monkeypatch.setattr(prediction_file, "_MERGED", 2)
+    monkeypatch.setattr(prediction_file, "_PART_ROWS", 4)
     stopped = opened(path)
     for image in IMAGES[:stop]:
         stopped(rows(image))

@@ -15,9 +15,6 @@ import sys
 from collections.abc import Sequence
 from types import FrameType
 
-BAD_INPUT = 2
-"""Exit code for input that cannot be used."""
-
 
 class Stopped(KeyboardInterrupt):
     """Raised by SIGINT and SIGTERM; the message completes the line "otpt: stopped"."""

@@ -1,59 +1,34 @@
-"""Options of a command: parsing, and what is said of a wrong one."""
+"""One command: its options, its help page, and messages about wrong options."""
 
 from __future__ import annotations
 
-import difflib
+import inspect
 import os
-import shlex
+import textwrap
 import warnings
-from collections.abc import Iterable
 from importlib import import_module
-from itertools import chain
 from typing import Any, cast
 
 from cyclopts import App, CycloptsError, Parameter, _convert
 from cyclopts.argument import Argument
-from cyclopts.exceptions import MissingArgumentError, UnknownOptionError, UnusedCliTokensError
+from cyclopts.exceptions import UnknownOptionError
 
-from otpt.cli.commands import HELP, all_commands
+from otpt.cli.commands import ELSEWHERE, help_width, print_entry
 from otpt.cli.terminal import note
 from otpt.errors import OtptError
 
-OPTIONS_ELSEWHERE = {
-    "--model": "write --backbone NAME/TAG",
-    "--pretrained": "write --backbone NAME/TAG",
-    "--dataset": "data sets follow the command without an option",
-    "--dataset-root": "write --data ROOT",
-    "--image": "images follow the command without an option",
-    "--images": "images follow the command without an option",
-    "--candidate-labels": "write --classes NAME …",
-    "--labels": "write --classes NAME …",
-    "--class-names": "write --classes NAME …",
-    "--output": "write --out",
-    "--batch-size": "leave it out: it changes no number",
-    "--num-workers": "write --threads N, or --workers N for processes",
-    "--lambda": "write --set lambda=…",
-    "--lr": "write --set learning-rate=…",
-    "--n-bins": "write --bins N",
-    "--amp": "write --precision bf16 or --precision fp16",
-    "--topk": "write --top K",
-    "--top-k": "write --top K",
-}
-"""Options of other tools, and what to write instead."""
-
-STANDARD_INPUT = "<stdin>"
-"""What the word ``-`` becomes."""
-
+SHOWN = ("Arguments", "Options", "Method", "Data", "Model", "Run", "Training")
+"""Groups of options that ``--help`` shows; ``--help-all`` also shows the others."""
 _PARAMETER = Parameter(consume_multiple=1, negative=())  # several words per option, "--no-…" only where it is declared
 _convert._converters[int] = int  # cyclopts rounds "1.5"
 
 
 def run_command(name: str, target: str, words: list[str]) -> int:
-    """Call the function of a command with its arguments; ``OtptError`` for a mistake of the user."""
+    """Call the function of a command with its arguments; ``OtptError`` for a wrong option."""
     with warnings.catch_warnings():
         warnings.showwarning = lambda message, *_, **__: note(str(message))
         app, words = _with_config(make_app(f"otpt {name}", target), words)
-        words = [STANDARD_INPUT if word == "-" else word for word in words]  # else cyclopts reads "-" as an option
+        words = ["<stdin>" if word == "-" else word for word in words]  # cyclopts takes "-" for an option
         try:
             command, arguments, _ = app.parse_args(words, exit_on_error=False, print_error=False)
         except CycloptsError as error:
@@ -62,7 +37,7 @@ def run_command(name: str, target: str, words: list[str]) -> int:
 
 
 def make_app(name: str, target: str, help: str = "") -> App:
-    """The application of one command; only its module is imported."""
+    """Return the application of one command; only its module is imported."""
     module, _, function = target.partition(":")
     app = App(
         name=name,
@@ -78,7 +53,7 @@ def make_app(name: str, target: str, help: str = "") -> App:
 
 
 def _with_config(app: App, words: list[str]) -> tuple[App, list[str]]:
-    """The application with the file of ``--config``, and the other words."""
+    """Return the application with the file of ``--config``, and the other words."""
     at = next((at for at, word in enumerate(words) if word.partition("=")[0] == "--config"), None)
     if at is None:
         return app, words
@@ -94,33 +69,73 @@ def _with_config(app: App, words: list[str]) -> tuple[App, list[str]]:
     return app, words[:at] + (rest if equals else rest[1:])
 
 
-def _suggestion(given: str, known: Iterable[Argument]) -> str:
-    """What to write instead of an unknown option: that of another tool in our words, or the nearest name."""
-    written = given.partition("=")[0].replace("_", "-")
-    if hint := OPTIONS_ELSEWHERE.get(written):
-        return f"; {hint}."
-    names = {name.lstrip("-"): name for each in known if each.parse for name in each.names}
-    names |= {name.lstrip("-"): name for name in (*HELP, "--config")}
-    near = difflib.get_close_matches(written.lstrip("-"), names, n=1)  # dashes would make all names similar
-    return f"; did you mean {names[near[0]]}?" if near else "."
-
-
 def _sentence(error: CycloptsError, name: str) -> str:
-    """What was wrong with an option, in one line."""
+    """Describe a wrong option in one line."""
+    text = str(error)
     if isinstance(error, UnknownOptionError):
-        given = str(error.token.keyword or error.token.value)
-        text = f"unknown option {given}{_suggestion(given, error.argument_collection)}"
-        if error.token.source != "cli":
-            text = f"{error.token.source}: {text}"
-    elif isinstance(error, UnusedCliTokensError):
-        words = error.unused_tokens or [""]
-        near = difflib.get_close_matches(f"{name} {words[0]}", chain(*all_commands().values()), n=1)
-        hint = f"; did you mean {near[0]}?" if near and near[0].startswith(f"{name} ") else "."
-        text = f"unexpected argument {shlex.join(words)}{hint}"
-    elif isinstance(error, MissingArgumentError) and error.argument and not (error.keyword or error.argument.tokens):
-        name_of = error.argument.name
-        text = f"{name_of if name_of.startswith('-') else error.argument.parameter.metavar or name_of} is missing."
-    else:
-        text = str(error)
+        given = str(error.token.keyword or error.token.value).partition("=")[0].replace("_", "-")
+        if given in ELSEWHERE:
+            text = f"Unknown option: {given}; {ELSEWHERE[given]}."
     text = " ".join(text.split()).replace(f'Command "otpt {name}" parameter ', "")
     return f"{text} See 'otpt {name} --help'."
+
+
+def print_help(name: str, target: str, *, complete: bool) -> None:
+    """Print the usage, examples and options of a command."""
+    width = help_width()
+    app = make_app(f"otpt {name}", target)
+    arguments = [each for each in app.assemble_argument_collection() if each.parse and each.show]
+    places = [each for each in arguments if not each.name.startswith("-")]
+    usage = " ".join(f"[{_metavar(each)} …]" if _is_several(each) else _metavar(each) for each in places)
+    print(f"Usage: otpt {name} {usage}{' ' * bool(usage)}[OPTIONS]\n")
+    text, _, examples = inspect.cleandoc(app.default_command.__doc__ or "").partition("\n\n")
+    print(f"{textwrap.fill(' '.join(text.split()), width)}\n")
+    if examples:
+        print(f"Examples:\n{textwrap.indent(examples, '  ')}\n")
+    groups: dict[str, list[Argument]] = {}
+    for each in arguments:
+        groups.setdefault("Arguments" if each in places else _group(each), []).append(each)
+    for group in SHOWN if not complete else [*SHOWN, *(each for each in groups if each not in SHOWN)]:
+        if group in groups:
+            print(f"{group}:")
+            for each in groups[group]:
+                print_entry(_spelling(each), _help(each), 26)
+            print()
+    hidden = [group.lower() for group in groups if group not in SHOWN]
+    if hidden and not complete:
+        print(textwrap.fill(f"More with --help-all: {', '.join(hidden)}.", width))
+
+
+def _group(argument: Argument) -> str:
+    groups: Any = argument.parameter.group or ()
+    name = next((getattr(each, "name", str(each)) for each in groups), "")
+    return name if name and name != "Parameters" else "Options"
+
+
+def _spelling(argument: Argument) -> str:
+    if not argument.name.startswith("-"):
+        return _metavar(argument)
+    value = "" if argument.token_count()[0] == 0 else f" {_metavar(argument)}"
+    return f"{', '.join(argument.names)}{value}{' …' if value and _is_several(argument) else ''}"
+
+
+def _metavar(argument: Argument) -> str:
+    if argument.parameter.metavar:
+        return str(argument.parameter.metavar)
+    if choices := argument.get_choices():
+        return "|".join(choices)
+    kinds = {"int": "N", "float": "X", "Path": "PATH"}
+    hint = str(argument.hint)
+    return next((short for kind, short in kinds.items() if kind in hint), argument.name.lstrip("-").upper())
+
+
+def _is_several(argument: Argument) -> bool:
+    return bool(argument.token_count()[1]) and argument.parameter.consume_multiple != (0, 1)
+
+
+def _help(argument: Argument) -> str:
+    text, default = argument.parameter.help or "", argument.field_info.default
+    if isinstance(default, (int, float, str, tuple)) and not isinstance(default, bool) and default not in ("", ()):
+        words = " ".join(map(str, default)) if isinstance(default, tuple) else default
+        text += f" (default: {words})" if "default" not in text else ""
+    return text

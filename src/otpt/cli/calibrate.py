@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
+import otpt
 from otpt.cli import options as o
 from otpt.cli.evaluate import EvaluationOptions, say_incomplete
 from otpt.cli.terminal import print_json, print_table
 from otpt.errors import OtptError
 from otpt.settings import DEFAULT_METHOD, MULTI_LABEL
-
-if TYPE_CHECKING:
-    from otpt.calibration import Calibration
 
 _METRICS = {"accuracy": "accuracy %", "nll": "NLL", "ece": "ECE %", "debiased_ece": "debiased ECE %"}
 
@@ -29,7 +27,7 @@ def calibrate(
     maps: Annotated[
         o.Several, o.option("candidates next to identity: temperature, beta, isotonic (the default), bias, vector")
     ] = None,
-    figure: Annotated[Path | None, o.option("reliability before and after: .png, .svg or .pdf", metavar="FILE")] = None,
+    figure: Annotated[Path | None, o.figure("reliability before and after: .png, .svg or .pdf", "--figure")] = None,
     raps_penalty: Annotated[float, o.option("penalty of RAPS")] = 0.01,
     raps_ranks: Annotated[int, o.option("classes without that penalty")] = 5,
     name: Annotated[str | None, o.option("data set of a run with several", "--dataset", metavar="NAME")] = None,
@@ -45,17 +43,9 @@ def calibrate(
     otpt calibrate my-images/ --methods confident-half --out cal.json
     otpt calibrate runs/main --methods o-tpt --out cal.json --figure cal.png
     """
-    from otpt.evaluation.calibrating import calibrate_run
-    from otpt.runs import Run
-
-    o.check_output(out)
-    run = Run(dataset) if (Path(dataset) / "config.json").is_file() else None
+    run = otpt.runs.Run(dataset) if (Path(dataset) / "config.json").is_file() else None
     if (multi_label or (run and run.multi_label)) and (figure or maps):
         raise OtptError("--figure and --maps need one label per image; leave them out.")
-    if figure is not None:
-        from otpt.report.figures import check_format
-
-        check_format(figure)
     if len(options.seeds or ()) > 1:
         raise OtptError(f"--seeds was given {len(options.seeds or ())} seeds; a calibration is fitted on one.")
     code = 0
@@ -66,7 +56,7 @@ def calibrate(
         result = options.evaluate([dataset], chosen, out=folder, **several)
         run, methods, code = result.run, chosen[0].name, say_incomplete(result)
         name = run.datasets[0].name
-    calibration = calibrate_run(
+    calibration = otpt.evaluation.calibrate_run(
         run,
         dataset=name,
         method=methods,
@@ -88,7 +78,7 @@ def calibrate(
     return code
 
 
-def _print(calibration: Calibration, out: Path, maps: o.Several) -> None:
+def _print(calibration: otpt.calibration.Calibration, out: Path, maps: o.Several) -> None:
     from otpt.calibration.maps import DEFAULT, MAPS, OF_LABELS
     from otpt.metrics.multi_label import METRICS
 
@@ -111,7 +101,7 @@ def _print(calibration: Calibration, out: Path, maps: o.Several) -> None:
     print(f"The calibration is in {str(out)!r}; use it with --calibration, on other images than these.")
 
 
-def _draw(calibration: Calibration, path: Path) -> None:
+def _draw(calibration: otpt.calibration.Calibration, path: Path) -> None:
     from otpt.report.figures import draw_before_after, save, styled
 
     words = {

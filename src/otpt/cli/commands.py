@@ -1,4 +1,4 @@
-"""The commands by group, how one is found and run, and what is said of an unknown one."""
+"""The commands by group, their list, and running one."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ import shutil
 import textwrap
 from collections.abc import Sequence
 
-from otpt.cli import BAD_INPUT
-from otpt.cli.terminal import say, set_command_line
+from otpt.cli import terminal
 from otpt.errors import OtptError
 from otpt.plugins import import_plugins
 
 COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     "Classify images": {
         "predict": ("predict", "classify images"),
-        "embed": ("embed", "image features in a Parquet file"),
+        "embed": ("predict", "image features in a Parquet file"),
         "serve": ("serve", "predictions over HTTP, with a web page"),
         "calibrate": ("calibrate", "fit a calibration on labelled images"),
         "export": ("labels", "a classifier as an ONNX file"),
@@ -49,7 +48,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
 }
 """Group → command → (module, help). The last word of the command is the function."""
 
-COMMANDS_ELSEWHERE = {
+ELSEWHERE = {
     "help": "write otpt --help",
     "version": "write otpt --version",
     "list": "write otpt methods, otpt models or otpt datasets",
@@ -57,14 +56,32 @@ COMMANDS_ELSEWHERE = {
     "encode": "write otpt embed",
     "features": "write otpt embed",
     "benchmark": "write otpt evaluate",
+    "--model": "write --backbone NAME/TAG",
+    "--pretrained": "write --backbone NAME/TAG",
+    "--dataset": "data sets follow the command without an option",
+    "--dataset-root": "write --data ROOT",
+    "--image": "images follow the command without an option",
+    "--images": "images follow the command without an option",
+    "--candidate-labels": "write --classes NAME …",
+    "--labels": "write --classes NAME …",
+    "--class-names": "write --classes NAME …",
+    "--output": "write --out",
+    "--batch-size": "leave it out: it changes no number",
+    "--num-workers": "write --threads N, or --workers N for processes",
+    "--lambda": "write --set lambda=…",
+    "--lr": "write --set learning-rate=…",
+    "--n-bins": "write --bins N",
+    "--amp": "write --precision bf16 or --precision fp16",
+    "--topk": "write --top K",
+    "--top-k": "write --top K",
 }
-"""Commands of other tools, and what to write instead."""
+"""Commands and options of other tools, and what to write instead."""
 
 HELP = ("--help", "-h", "--help-all")
 
 
 def all_commands() -> dict[str, dict[str, tuple[str, str]]]:
-    """Group → command → ("module:function", help), those of plugins included."""
+    """Return group → command → ("module:function", help), including plugins."""
     found = {
         group: {name: (f"otpt.cli.{module}:{name.split()[-1]}", text) for name, (module, text) in own.items()}
         for group, own in COMMANDS.items()
@@ -76,8 +93,8 @@ def all_commands() -> dict[str, dict[str, tuple[str, str]]]:
 
 
 def run(words: Sequence[str]) -> int:
-    """Run a command; one line on standard error and exit code 2 for a mistake of the user."""
-    set_command_line(words)
+    """Run a command; a user's mistake gets one line on standard error and exit code 2."""
+    terminal.words[:] = words
     try:
         commands = {name: target for own in all_commands().values() for name, (target, _) in own.items()}
         name, rest = _find(words, commands)
@@ -85,7 +102,7 @@ def run(words: Sequence[str]) -> int:
             print_commands(words[0] if words and not words[0].startswith("-") else "")
             return 0
         if any(word in HELP for word in rest[: rest.index("--") if "--" in rest else None]):
-            from otpt.cli.help import print_help
+            from otpt.cli.app import print_help
 
             print_help(name, commands[name], complete="--help-all" in rest)
             return 0
@@ -93,24 +110,25 @@ def run(words: Sequence[str]) -> int:
 
         return run_command(name, commands[name], rest)
     except OtptError as error:
-        say(str(error))
-    return BAD_INPUT
+        terminal.say(str(error))
+    return 2
 
 
 def _find(words: Sequence[str], commands: dict[str, str]) -> tuple[str, list[str]]:
-    """The name of the command and the words after it; an empty name for the list of commands."""
+    """Return the name of the command and the words after it; an empty name for the list of commands."""
     if not words or words[0] in HELP:
         return "", []
-    for length in (2, 1):
-        if (name := " ".join(words[:length])) in commands:
-            return name, list(words[length:])
     below = [name for name in commands if name.startswith(f"{words[0]} ")]
-    if below and (len(words) == 1 or words[1] in HELP):
+    is_below = len(words) > 1 and not words[1].startswith("-")
+    name = " ".join(words[: 1 + bool(below and is_below)])
+    if name in commands:
+        return name, list(words[name.count(" ") + 1 :])
+    if below and not is_below:
         return "", []
     given = (words[1] if below else words[0]).lower()
     names = list(dict.fromkeys(name.split()[bool(below)] for name in below or commands))
     near = difflib.get_close_matches(given, [*names, *HELP], n=2) or [each for each in names if each.startswith(given)]
-    hint = COMMANDS_ELSEWHERE.get(given) or (f"did you mean {' or '.join(near)}" if near else "")
+    hint = ELSEWHERE.get(given) or (f"did you mean {' or '.join(near)}" if near else "")
     raise OtptError(f"unknown command {given!r}{'; ' * bool(hint)}{hint}. The commands are {', '.join(names)}.")
 
 
@@ -130,12 +148,12 @@ def print_commands(below: str) -> None:
 
 
 def help_width() -> int:
-    """Columns of help pages."""
+    """Return the columns of help pages."""
     return max(60, min(shutil.get_terminal_size().columns, 120))
 
 
 def print_entry(left: str, right: str, indent: int) -> None:
-    """Print a name and what it is, in two columns."""
+    """Print a name and its description in two columns."""
     lines = textwrap.wrap(right, help_width() - indent) or [""]
     head = f"  {left}"
     if len(head) + 2 > indent:

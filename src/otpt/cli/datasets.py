@@ -6,16 +6,15 @@ import os
 import warnings
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
+import otpt
 from otpt.cli import options as o
 from otpt.cli.terminal import note, print_json, print_table
 from otpt.errors import OtptError, unknown
 
-if TYPE_CHECKING:
-    from otpt.data import DatasetEntry
-
-_LISTED = 20  # missing or unreadable images that are printed
+_LISTED = 20
+"""Number of missing or unreadable images to print."""
 
 
 def datasets(*, data: o.Data = None, json: o.Json = False) -> int:
@@ -24,11 +23,9 @@ def datasets(*, data: o.Data = None, json: o.Json = False) -> int:
 
     otpt datasets --data ~/data
     """
-    from otpt.data import list_datasets
-
     if data is not None and not os.path.isdir(os.path.expanduser(data)):
         raise OtptError(f"The data root {str(data)!r} is not a folder; give the folder of the data sets.")
-    rows = [_row(entry, data) for entry in list_datasets()]
+    rows = [_row(entry, data) for entry in otpt.data.list_datasets()]
     if json:
         print_json(rows)
         return 0
@@ -49,7 +46,7 @@ def check(
     *,
     data: o.Data = None,
     classes: o.Classes = None,
-    sample: Annotated[int, o.option("images to open, -1 for all")] = 100,
+    sample: Annotated[int, o.option("images to open, -1 for all", at_least=-1)] = 100,
     json: o.Json = False,
 ) -> int:
     """Verify the number of classes and images, look for every file and open a sample of them. Exit code 2 if anything
@@ -57,24 +54,20 @@ def check(
 
     otpt datasets check dtd --data ~/data --sample -1
     """
-    from otpt.data import check_dataset, find_entry, load_dataset
-
-    if sample < -1:
-        raise OtptError(f"--sample was given {sample}; expected a number of images, or -1 for all.")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # another number of images than published is reported below
-        found = load_dataset(dataset, root=data, classes=o.read_classes(classes))
-    report = check_dataset(found, find_entry(dataset), sample=sample)
+        found = otpt.data.load_dataset(dataset, root=data, classes=o.read_classes(classes))
+    report = otpt.data.check_dataset(found, otpt.data.find_entry(dataset), sample=sample)
     if json:
         print_json({**asdict(report), "problems": report.problems, "ok": report.ok})
         return 0 if report.ok else 2
     print(f"{report.name}: {report.classes} classes, {report.images} images, {report.opened} of them opened")
     images = [f"missing: {name}" for name in report.missing]
     images += [f"unreadable: {name}: {reason}" for name, reason in report.unreadable]
-    hidden = len(images) - _LISTED
-    more = [f"… and {hidden} more (--json lists all)"] if hidden > 0 else []
-    for line in (*report.problems, *images[:_LISTED], *more):
+    for line in (*report.problems, *images[:_LISTED]):
         print(f"  {line}")
+    if len(images) > _LISTED:
+        print(f"  … and {len(images) - _LISTED} more (--json lists all)")
     print("all good" if report.ok else "not good")
     return 0 if report.ok else 2
 
@@ -89,16 +82,15 @@ def get(
 
     otpt datasets get dtd --data ~/data
     """
-    from otpt.data import download_dataset, find_entry, find_records, list_datasets
     from otpt.data.registered import SPLIT_FILES
 
-    entry = find_entry(dataset)
+    entry = otpt.data.find_entry(dataset)
     if entry is None:
-        raise unknown("data set", dataset, [each.name for each in list_datasets()])
-    folder = download_dataset(entry, data)
+        raise unknown("data set", dataset, [each.name for each in otpt.data.list_datasets()])
+    folder = otpt.data.download_dataset(entry, data)
     print(f"{entry.name}: the images are in {folder}")
     try:
-        find_records(entry, data)
+        otpt.data.find_records(entry, data)
     except OtptError as error:
         note(str(error))
         if entry.split_file:
@@ -106,9 +98,7 @@ def get(
     return 0
 
 
-def _row(entry: DatasetEntry, root: Path | None) -> dict[str, Any]:
-    from otpt.data import DatasetNotFound, find_records
-
+def _row(entry: otpt.data.DatasetEntry, root: Path | None) -> dict[str, Any]:
     names = ("name", "title", "classes", "test_images", "family", "augmix", "prompt")
     row: dict[str, Any] = {name: getattr(entry, name) for name in names}
     if root is None:
@@ -116,9 +106,9 @@ def _row(entry: DatasetEntry, root: Path | None) -> dict[str, Any]:
     if not entry.layouts:
         return {**row, "state": "drawn on the spot" if entry.classes is not None else "not installed"}
     try:
-        found = find_records(entry, root)
+        found = otpt.data.find_records(entry, root)
     except OtptError as error:
-        state = "not found" if isinstance(error, DatasetNotFound) else "incomplete"
+        state = "not found" if isinstance(error, otpt.data.DatasetNotFound) else "incomplete"
         return {**row, "state": state, "missing": str(error)}
     return {
         **row,

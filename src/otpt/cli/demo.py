@@ -7,9 +7,9 @@ import textwrap
 from pathlib import Path
 from typing import Annotated
 
+import otpt
 from otpt.cli import options as o
-from otpt.cli.evaluate import make_progress
-from otpt.cli.terminal import command_line, terminal_width
+from otpt.cli.terminal import command_line, make_progress, print_table, terminal_width
 from otpt.settings import DEFAULT_METHOD
 
 BASE = "zero-shot"
@@ -25,7 +25,7 @@ def demo(
     methods: Annotated[tuple[str, ...], o.methods(f"methods next to {BASE}")] = ("tpt", "o-tpt", DEFAULT_METHOD),
     seeds: o.Seeds = None,
     images: Annotated[int, o.option("images of each data set")] = 80,
-    workers: Annotated[int | None, o.option("processes (default: two, or one per core)")] = None,
+    workers: Annotated[int | None, o.option("processes (default: two, or one per core)", at_least=1)] = None,
     threads: o.Threads = None,
 ) -> int:
     """Evaluate zero-shot, TPT, O-TPT and the default method with the embedded model on three sets of emoji and on line
@@ -34,50 +34,43 @@ def demo(
     otpt demo
     otpt demo --methods o-tpt c-tpt --images 200 --out my-demo
     """
-    from otpt.data import load_dataset
-    from otpt.evaluation import EvaluationSettings, duration, evaluate
-    from otpt.report import compare_methods, evaluation_table, open_results, ranked
     from otpt.report.figures import draw, save
     from otpt.report.page import make_page, write_page
 
     chosen = tuple(dict.fromkeys((BASE, *methods)))
-    settings = EvaluationSettings(methods=chosen, seeds=seeds or (0,), limit=images, shard_size=SHARD_SIZE)
-    datasets = [load_dataset(name) for name in DATASETS]  # a missing package of the bench is reported first
+    datasets = [otpt.data.load_dataset(name) for name in DATASETS]  # a missing package of the bench is reported first
     o.use_threads(threads)
-    engine = o.local_engine(min(2, os.cpu_count() or 1) if workers is None else workers, "cpu")
     print(
         f"The embedded model {BACKBONE!r}, a small CLIP, classifies emoji by an artist\n"
         f"it has not seen: {images} images of each of {len(DATASETS)} sets, 64 views per image,\n"
         f"{len(chosen)} methods in one pass.\n",
         flush=True,
     )
-    result = evaluate(
+    result = otpt.evaluation.evaluate(
         datasets,
         o.ModelOptions(chosen=BACKBONE).load,
-        settings,
+        otpt.evaluation.EvaluationSettings(methods=chosen, seeds=seeds or (0,), limit=images, shard_size=SHARD_SIZE),
         out=out / "run",
-        engine=engine,
+        engine=o.local_engine(workers or min(2, os.cpu_count() or 1), "cpu"),
         progress=make_progress(),
         device="cpu",
         threads=threads,
         command=command_line(),
     )
-    results = open_results([out / "run"])
+    results = otpt.report.open_results([out / "run"])
     width = min(terminal_width() or 80, 100)
-    print(evaluation_table(results, averages=True).to_text(width))
-    best = next((name for name in ranked(results, "debiased_ece") if name != BASE), None)
+    print(otpt.report.evaluation_table(results, averages=True).to_text(width))
+    best = next((name for name in otpt.report.ranked(results, "debiased_ece") if name != BASE), None)
     if best is not None:
-        print(textwrap.fill(compare_methods(results, best, BASE)[-1].conclusion, width))
+        print(textwrap.fill(otpt.report.compare_methods(results, best, BASE)[-1].conclusion, width))
     save(draw("reliability", results), out / "reliability.png")
     write_page(out / "report.html", make_page(results, title=TITLE, command=command_line()))
-    print(f"\nThis took {duration(result.seconds)}. Where to go next:")
-    steps = {
-        str(out / "reliability.png"): "reliability diagrams",
-        str(out / "report.html"): "each set, tests, images where methods disagree",
-        f"otpt compare {out / 'run'}": "paired tests of two methods",
-    }
-    column = max(map(len, steps))
-    for where, what in steps.items():
-        print(f"  {where:{column}}  {what}")
+    print(f"\nThis took {otpt.evaluation.duration(result.seconds)}. Where to go next:")
+    steps = [
+        (f"  {out / 'reliability.png'}", "reliability diagrams"),
+        (f"  {out / 'report.html'}", "each set, tests, images where methods disagree"),
+        (f"  otpt compare {out / 'run'}", "paired tests of two methods"),
+    ]
+    print_table(("", ""), steps, names=2)
     print("  otpt predict IMAGE --classes NAME NAME … --backbone ViT-B-16/openai")
     return 0

@@ -9,7 +9,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from otpt._version import __version__
+import otpt
 from otpt.cli import options as o
 from otpt.cli.terminal import print_json, print_table
 
@@ -31,24 +31,9 @@ def doctor(*, cache: o.Cache = None, json: o.Json = False) -> int:
 
     otpt doctor
     """
-    found = examine(cache)
-    if json:
-        print_json(found)
-        return 0
-    rows = [
-        (f"{topic}: {name}", value) for topic, own in found.items() if topic != "advice" for name, value in own.items()
-    ]
-    print_table(("", ""), [(name, _text(value)) for name, value in rows], names=2)
-    print()
-    print("\n".join(found["advice"] or ["Nothing is missing."]))
-    return 0
-
-
-def examine(cache: Path | None = None) -> dict[str, Any]:
-    """Collect system information; what cannot be found out is reported as a problem, not raised."""
     found: dict[str, Any] = {
         "versions": {
-            "otpt": __version__,
+            "otpt": otpt.__version__,
             "python": platform.python_version(),
             **{name: _version(name) for name in PACKAGES},
         },
@@ -63,18 +48,34 @@ def examine(cache: Path | None = None) -> dict[str, Any]:
         if lacking := missing_packages(name):
             advice.append(f"For {use}, {', '.join(lacking)} is missing: pip install 'otpt[{name}]'.")
     advice += [f"{topic}: {found[topic]['problem']}." for topic in found if "problem" in found[topic]]
-    return {**found, "advice": advice}
+    if json:
+        print_json({**found, "advice": advice})
+        return 0
+    rows = [(f"{topic}: {name}", _text(value)) for topic, own in found.items() for name, value in own.items()]
+    print_table(("", ""), rows, names=2)
+    print("", *(advice or ["Nothing is missing."]), sep="\n")
+    return 0
 
 
 def missing_packages(extra: str) -> list[str]:
-    """The distributions of an extra that are not installed."""
+    """Return the distributions of an extra that are not installed."""
     return [name for name in EXTRAS[extra][0] if _version(name) is None]
+
+
+def processor_name() -> str:
+    """Return the processor's model name."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(named, "") or platform.processor() or platform.machine()
 
 
 def _version(distribution: str) -> str | None:
     try:
         return metadata.version(distribution)
-    except Exception:  # a damaged installation has errors of many kinds
+    except Exception:  # a damaged installation raises errors of many kinds
         return None
 
 
@@ -92,33 +93,19 @@ def _processor() -> dict[str, Any]:
     return {"name": processor_name(), "cores": os.cpu_count(), "threads": available_threads(), **limits}
 
 
-def processor_name() -> str:
-    """The processor's model name."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        lines = []
-    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(named, "") or platform.processor() or platform.machine()
-
-
 def _devices() -> dict[str, Any]:
     import torch
 
-    from otpt.backbones import available_devices
-
-    names = {f"cuda:{i}": torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())}
+    names = {f"cuda:{i}": f" ({torch.cuda.get_device_name(i)})" for i in range(torch.cuda.device_count())}
     return {
-        "available": [f"{each} ({names[each]})" if each in names else each for each in available_devices()],
+        "available": [f"{each}{names.get(each, '')}" for each in otpt.backbones.available_devices()],
         "kernels": torch.backends.cpu.get_cpu_capability(),
         "cuda of torch": torch.version.cuda,
     }
 
 
 def _cache(folder: Path | None) -> dict[str, Any]:
-    from otpt.features.cache import FeatureCache
-
-    info = FeatureCache(folder).info()
+    info = otpt.features.FeatureCache(folder).info()
     return {"folder": str(info.folder), "images": info.entries, "bytes": info.bytes}
 
 

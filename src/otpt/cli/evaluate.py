@@ -5,25 +5,21 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import field, fields, make_dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
+import otpt
 from otpt.cli import Stopped
 from otpt.cli import options as o
-from otpt.cli.terminal import command_line, note, print_json, say
+from otpt.cli.terminal import command_line, make_progress, note, print_json, say
 from otpt.errors import OtptError
 from otpt.plugins import import_plugins
 from otpt.settings import MULTI_LABEL
-
-if TYPE_CHECKING:
-    from otpt.data import Dataset
-    from otpt.evaluation import Progress, Result
-    from otpt.methods import Method
-    from otpt.prompts import Prompt
 
 INCOMPLETE = 3
 """Exit code if images could not be read."""
@@ -84,24 +80,20 @@ class EvaluationOptions:
     def evaluate(
         self,
         datasets: Sequence[str],
-        methods: Sequence[Method],
+        methods: Sequence[otpt.Method],
         *,
         out: Path | None,
         calibration: o.CalibrationOptions | None = None,
         plugins: Any = None,
         **more: Any,
-    ) -> Result:
-        """Check everything that can be checked without the model, then evaluate.
+    ) -> otpt.evaluation.Result:
+        """Check all options without the model, then evaluate.
 
         Args:
             plugins: a ``PluginOptions``.
             more: further fields of EvaluationSettings, which replace those of options.
         """
-        from otpt.data import find_entry
-        from otpt.evaluation import EvaluationSettings
-        from otpt.evaluation import evaluate as run_evaluation
-
-        swapped = any(getattr(find_entry(each), "official_swap", None) for each in datasets)
+        swapped = any(getattr(otpt.data.find_entry(each), "official_swap", None) for each in datasets)
         if self.data.official_names and (self.data.classes or not swapped):
             raise OtptError("--official-names has no effect here: only Food101 has them, and --classes replaces them.")
         if not datasets:
@@ -110,7 +102,7 @@ class EvaluationOptions:
         for hook in hooks:
             hook.check(methods, self.method.set)
         chosen: dict[str, Any] = {
-            **o.given(self.run, EvaluationSettings.model_fields),
+            **o.given(self.run, otpt.evaluation.EvaluationSettings.model_fields),
             **self.method.settings(methods),
             **({} if calibration is None else calibration.settings()),
             "methods": methods,
@@ -118,11 +110,15 @@ class EvaluationOptions:
             "limit": self.data.limit,
             "plugins": {name: value for hook in hooks for name, value in hook.settings().items()},
         }
-        settings = EvaluationSettings(**{**chosen, **more})
+        settings = otpt.evaluation.EvaluationSettings(**{**chosen, **more})
         run = replace(self.run, workers=None, threads=None, json=False, retry_unreadable=False)
         decisive = (datasets, methods, more, calibration, plugins, self.seeds, self.method, self.data, self.model, run)
         folder = out or _default_folder(self.model.backbone, decisive)
-        _check_folder(folder)
+        if folder.is_file() or (folder.suffix.lower() in _FILES and not folder.is_dir()):
+            raise OtptError(
+                f"The run cannot go to {str(folder)!r}, a file; expected a folder, such as "
+                f"runs/{folder.stem}. 'otpt metrics RUN -o {folder.stem}.csv' writes its numbers to a file."
+            )
         engine = self.ray.pick(self.run.workers, self.model.device)
         o.use_threads(self.run.threads)
         loaded = [self.data.load(spec, multi_label=settings.multi_label) for spec in datasets]
@@ -130,7 +126,7 @@ class EvaluationOptions:
         note_missing_classes(loaded, settings.limit)
         loaders = (hook.loader(methods, self.model) for hook in hooks)
         try:
-            return run_evaluation(
+            return otpt.evaluation.evaluate(
                 loaded,
                 next(filter(None, loaders), _loader(self.model, loaded)),
                 settings,
@@ -145,7 +141,11 @@ class EvaluationOptions:
                 retry_unreadable=self.run.retry_unreadable,
             )
         except KeyboardInterrupt:
-            raise Stopped(f"; {_progress(folder)} Repeat the command to continue.") from None
+            state = "nothing was finished yet."
+            with suppress(OtptError):
+                done, total = otpt.runs.Run(folder).progress()
+                state = f"{done} of {total} images are finished in {str(folder)!r}."
+            raise Stopped(f"; {state} Repeat the command to continue.") from None
 
 
 def evaluate(
@@ -219,21 +219,17 @@ def sweep(
     return print_result(result, as_json=options.run.json)
 
 
-def _prompts(word: str) -> list[Prompt]:
+def _prompts(word: str) -> list[otpt.Prompt]:
     from otpt.evaluation.sweeps import IMAGENET_80, read_templates, template_prompt
-    from otpt.prompts import Prompt
 
     if word.startswith("@") or word == IMAGENET_80:
         return read_templates(Path(word.removeprefix("@")).expanduser())
-    return [template_prompt(word) if "{}" in word else Prompt(word)]
+    return [template_prompt(word) if "{}" in word else otpt.Prompt(word)]
 
 
-def print_result(result: Result, *, as_json: bool) -> int:
-    """Print one table of metrics, and what is missing; returns the exit code."""
+def print_result(result: otpt.evaluation.Result, *, as_json: bool) -> int:
+    """Print one table of metrics and missing images; returns the exit code."""
     from otpt.cli.metrics import print_summary, records
-    from otpt.evaluation import duration
-    from otpt.report import open_results
-    from otpt.runs import averages
 
     if as_json:
         print_json(
@@ -242,17 +238,19 @@ def print_result(result: Result, *, as_json: bool) -> int:
                 "seconds": result.seconds,
                 "unreadable": result.unreadable,
                 "scores": records(result.frame.drop(columns=["run", "model"])),
-                "averages": averages(result.frame),
+                "averages": otpt.runs.averages(result.frame),
             }
         )
     else:
-        print_summary(open_results([result.run.folder]))
-        print(f"Rows and metrics are in {str(result.run.folder)!r}; this took {duration(result.seconds)}.")
+        print_summary(otpt.report.open_results([result.run.folder]))
+        print(
+            f"Rows and metrics are in {str(result.run.folder)!r}; this took {otpt.evaluation.duration(result.seconds)}."
+        )
     return say_incomplete(result)
 
 
-def say_incomplete(result: Result) -> int:
-    """Say which images could not be read, and what other commands left undone; returns the exit code."""
+def say_incomplete(result: otpt.evaluation.Result) -> int:
+    """Print unreadable images, and those that other commands left undone; returns the exit code."""
     if result.unreadable:
         (dataset, name), reason = next(iter(result.unreadable_images.items()))
         say(
@@ -261,19 +259,12 @@ def say_incomplete(result: Result) -> int:
         )
     done, total = result.run.progress()
     if done < total:
-        say(f"{total - done} of {total} images that other commands asked of this run are missing; repeat those.")
+        say(f"{total - done} of {total} images of other commands for this run are missing; repeat those commands.")
     return INCOMPLETE if result.unreadable else 0
 
 
-def make_progress() -> Progress:
-    """Progress on a terminal, or lines of a log."""
-    from otpt.evaluation import Progress
-
-    return Progress(log=say)
-
-
-def note_cautions(methods: Sequence[Method], datasets: Sequence[str]) -> None:
-    """Print each caution that concerns some of the data sets once, with the methods that it is about."""
+def note_cautions(methods: Sequence[otpt.Method], datasets: Sequence[str]) -> None:
+    """Print each caution about the data sets once, with its methods."""
     found: dict[str, list[str]] = {}
     for method in methods:
         found.setdefault(method.caution_on(set(datasets)), []).append(method.name)
@@ -283,46 +274,24 @@ def note_cautions(methods: Sequence[Method], datasets: Sequence[str]) -> None:
             note(f"{', '.join(names[:3])}{more}: {caution}")
 
 
-def note_missing_classes(datasets: Sequence[Dataset], limit: int | None) -> None:
+def note_missing_classes(datasets: Sequence[otpt.data.Dataset], limit: int | None) -> None:
     """Print which data sets have classes without an image under the limit."""
-    from otpt.data import classes_without_images
-
     for data in datasets:
-        count = 0 if limit is None else classes_without_images(data, limit)
+        count = 0 if limit is None else otpt.data.classes_without_images(data, limit)
         if count:
             note(f"{data.name}: a limit of {limit} leaves {count} of {len(set(data.labels))} classes without an image")
 
 
 def _default_folder(backbone: str, decisive: object) -> Path:
-    """A folder in runs/, the same for commands that give the same numbers."""
+    """Return a folder in runs/, the same for commands that give the same numbers."""
     digest = hashlib.sha256(repr(decisive).encode()).hexdigest()[:8]
     slug = re.sub(r"[^A-Za-z0-9.-]+", "-", backbone).strip("-.") or "model"
     return Path("runs") / f"{slug[-60:]}-{digest}"
 
 
-def _check_folder(folder: Path) -> None:
-    if folder.is_file() or (folder.suffix.lower() in _FILES and not folder.is_dir()):
-        raise OtptError(
-            f"The run cannot go to {str(folder)!r}, a file; expected a folder, such as "
-            f"runs/{folder.stem}. 'otpt metrics RUN -o {folder.stem}.csv' writes its numbers to a file."
-        )
-
-
-def _loader(model: o.ModelOptions, datasets: Sequence[Dataset]) -> Any:
-    """How the model is loaded; None if the data sets have features of images and texts."""
-    from otpt.data import FeatureDataset
-
+def _loader(model: o.ModelOptions, datasets: Sequence[otpt.data.Dataset]) -> Any:
+    """Return a function that loads the model; None if the data sets have features of images and texts."""
     if all(each.text_features is not None for each in datasets):
         return None
-    made = {each.backbone for each in datasets if isinstance(each, FeatureDataset) and each.backbone}
+    made = {each.backbone for each in datasets if isinstance(each, otpt.data.FeatureDataset) and each.backbone}
     return partial(model.load, backbone=model.chosen or (made.pop() if len(made) == 1 else None))
-
-
-def _progress(folder: Path) -> str:
-    from otpt.runs import Run
-
-    try:
-        done, total = Run(folder).progress()
-    except OtptError:
-        return "nothing was finished yet."
-    return f"{done} of {total} images are finished in {str(folder)!r}."

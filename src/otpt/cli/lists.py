@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from dataclasses import asdict, fields
+from typing import Annotated, Any, Literal
 
+import otpt
 from otpt.cli import options as o
 from otpt.cli.terminal import print_json, print_table
-
-if TYPE_CHECKING:
-    from otpt.methods import Method, Part
 
 _AXES = {
     "init": "init: the initial prompt (default: words, 'a photo of a')",
@@ -34,26 +32,30 @@ def methods(
     otpt methods
     otpt methods my-methods.toml --json
     """
-    from otpt.methods import field_methods, known_parts, load_methods, load_plugin, published_methods
-
     for path in plugin:
-        load_plugin(path)
+        otpt.load_plugin(path)
+    own = otpt.methods.load_methods(file) if file else {}
+    papers, others = otpt.methods.published_methods(), otpt.methods.field_methods()
     if json:
-        found = load_methods(file) if file else {**published_methods(), **field_methods()}
-        print_json({name: _plain_method(method) for name, method in found.items()})
+        print_json({name: _fields(method) for name, method in (own if file else {**papers, **others}).items()})
     elif file:
-        _print_parts(dict(load_methods(file)), "method")
+        _print_parts(own, "method")
     else:
+        parts = otpt.methods.known_parts().values()
         for axis, title in _AXES.items():
             print(title)
-            _print_parts({part.name: part for part in known_parts().values() if part.axis == axis}, "part")
+            _print_parts({part.name: part for part in parts if part.axis == axis}, "part")
             print()
-        print(f"The paper's methods: {', '.join(published_methods())}")
-        print(f"Other published methods: {', '.join(field_methods())}")
+        print(f"The paper's methods: {', '.join(papers)}")
+        print(f"Other published methods: {', '.join(others)}")
     return 0
 
 
-def _print_parts(found: Mapping[str, Method | Part], title: str) -> None:
+def _fields(method: otpt.Method) -> dict[str, Any]:
+    return {each.name: otpt.methods.plain(getattr(method, each.name)) for each in fields(method) if each.name != "name"}
+
+
+def _print_parts(found: Mapping[str, otpt.Method | otpt.methods.Part], title: str) -> None:
     rows = []
     for name, each in found.items():
         caution = f" Caution: {each.caution}" if each.caution else ""
@@ -74,29 +76,16 @@ def _weights(objectives: Mapping[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def _plain_method(method: Method) -> dict[str, Any]:
-    values = {name: getattr(method, name) for name in method.__dataclass_fields__ if name != "name"}
-    values["objectives"] = {name: _plain(weight) for name, weight in method.objectives.items()}
-    return {name: _plain(value) for name, value in values.items()}
-
-
-def _plain(value: Any) -> Any:
-    return dict(value) if isinstance(value, Mapping) else value
-
-
 def models(*, json: o.Json = False) -> int:
     """List the values of --backbone.
 
     otpt models
     """
-    from otpt.backbones import list_models
-
-    entries = list_models()
+    entries = otpt.backbones.list_models()
     if json:
-        print_json([{"name": entry.name, "description": entry.description} for entry in entries])
+        print_json([entry._asdict() for entry in entries])
     else:
-        rows = [(entry.name, entry.description) for entry in entries]
-        print_table(("--backbone", "what it is"), rows, names=2, width=120)
+        print_table(("--backbone", "what it is"), entries, names=2, width=120)
     return 0
 
 
@@ -111,9 +100,7 @@ def cache(
 
     otpt cache info
     """
-    from otpt.features.cache import FeatureCache
-
-    found = FeatureCache(cache)
+    found = otpt.features.FeatureCache(cache)
     info = found.info() if action == "info" else found.clear()
     if json:
         print_json({**asdict(info), "folder": str(info.folder)})

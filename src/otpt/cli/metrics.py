@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import otpt
 from otpt.cli import options as o
 from otpt.cli.results import say_in_progress
 from otpt.cli.terminal import plural, print_json, print_table, terminal_width
@@ -13,8 +14,6 @@ from otpt.files import csv_cell, write_atomically
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from otpt.report import Results
 
 _KEYS = ["dataset", "seed", "prompt", "method", "variant"]
 
@@ -26,10 +25,14 @@ def metrics(
     per_class: Annotated[bool, o.option("accuracy of each class, the hardest first")] = False,
     confusions: Annotated[
         o.Numbers,
-        o.option("the N most confused pairs of classes, 10 by default", consume_multiple=(0, 1), metavar="[N]"),
+        o.option(
+            "the N most confused pairs of classes, 10 by default", at_least=1, consume_multiple=(0, 1), metavar="[N]"
+        ),
     ] = None,
     json: o.Json = False,
-    out: Annotated[Path | None, o.out("write a CSV, one row per data set, seed, prompt and method")] = None,
+    out: Annotated[
+        Path | None, o.out("write a CSV, one row per data set, seed, prompt and method", "FILE", "csv")
+    ] = None,
     which: o.ResultOptions = o.ResultOptions(),
 ) -> int:
     """Recompute the metrics of runs from their rows and store them; with --bins or --side they are only printed. Exit
@@ -41,17 +44,11 @@ def metrics(
     """
     import pandas as pd
 
-    from otpt import report
     from otpt.cli.labels import label_runs, show_labels
-    from otpt.runs import write_metrics
 
     count, level = o.optional(confusions, 10), o.optional(intervals, 0.95)
-    if out is not None and out.suffix.lower() != ".csv":
-        raise OtptError(f"The numbers cannot be written to {str(out)!r}; expected a name that ends in .csv.")
     if out is not None and per_class and count is not None:
         raise OtptError("--per-class and --confusions are two tables; give --out with one of them.")
-    if count is not None and count < 1:
-        raise OtptError(f"--confusions was given {count}; expected 1 or more.")
     if not runs:
         raise OtptError("No run was given; expected run folders of 'otpt evaluate'.")
     if labels := label_runs(runs):
@@ -63,16 +60,17 @@ def metrics(
         own = {"run": str(results.runs[0].folder), "backbone": results.model}
         found: dict[str, pd.DataFrame] = {}
         if per_class:
-            found["classes"] = report.per_class(results)
+            found["classes"] = otpt.report.per_class(results)
         if count is not None:
-            found["confusions"] = report.confusions(results, count)
+            found["confusions"] = otpt.report.confusions(results, count)
         if not found:
             found["scores"] = results.frame.drop(columns=["run", "model", "partial"])
             if not results.partial and which.bins is None and which.side is None:
-                write_metrics(results.runs[0])
+                otpt.runs.write_metrics(results.runs[0])
         data: dict[str, Any] = {name: records(frame) for name, frame in found.items()}
         if level is not None and "scores" in found:
-            data["intervals"] = [t.to_dict() for t in report.metric_tables(results, metrics=metrics, level=level)]
+            tables = otpt.report.metric_tables(results, metrics=metrics, level=level)
+            data["intervals"] = [each.to_dict() for each in tables]
         frames += [frame.assign(**own) for frame in found.values()]
         shown.append({**own, **data})
         if not json and out is None:
@@ -87,11 +85,12 @@ def metrics(
     return max(say_in_progress(results.runs) for results in opened)
 
 
-def _print(results: Results, found: dict[str, pd.DataFrame], metrics: o.Several, level: float | None) -> None:
-    from otpt.report import metric_tables, render
-
+def _print(
+    results: otpt.report.Results, found: dict[str, pd.DataFrame], metrics: o.Several, level: float | None
+) -> None:
     if "scores" in found:
-        print(render(metric_tables(results, metrics=metrics, level=level), "terminal", width=terminal_width()), end="")
+        tables = otpt.report.metric_tables(results, metrics=metrics, level=level)
+        print(otpt.report.render(tables, "terminal", width=terminal_width()), end="")
         if metrics is None and level is None:
             print_summary(results)
     for kind in ("classes", "confusions"):
@@ -107,19 +106,18 @@ def _print(results: Results, found: dict[str, pd.DataFrame], metrics: o.Several,
             print()
 
 
-def print_summary(results: Results) -> None:
+def print_summary(results: otpt.report.Results) -> None:
     """Print one table of the most important metrics, and coverage and size of prediction sets if there are any."""
-    from otpt.report import evaluation_table
     from otpt.report.formats import text_table
     from otpt.report.tables import set_table
 
-    print(evaluation_table(results).to_text(terminal_width() or 80))
+    print(otpt.report.evaluation_table(results).to_text(terminal_width() or 80))
     if not (sets := set_table(results)).empty:
         print(text_table(sets, 2, terminal_width()), end="\n\n")
 
 
 def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """Rows as plain data; nan is None."""
+    """Return the rows as plain data; nan is None."""
     plain = frame.astype(object)
     return list(plain.where(plain.notna(), None).to_dict("records"))
 

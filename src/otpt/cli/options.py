@@ -6,34 +6,27 @@ Options that are fields of :class:`otpt.settings.Settings` take their help and d
 from __future__ import annotations
 
 import csv
-import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, dataclass_transform, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, dataclass_transform, get_type_hints
 
-from cyclopts import Parameter
+from cyclopts import Parameter, validators
 
+import otpt
 from otpt.cli.terminal import note
 from otpt.errors import OtptError, cannot_read
 from otpt.settings import Settings
-
-if TYPE_CHECKING:
-    from otpt.backbones import Backbone
-    from otpt.data import ClassList, Dataset
-    from otpt.evaluation import Engine
-    from otpt.features.cache import FeatureCache
-    from otpt.methods import Method
-    from otpt.prompts import Templates
-    from otpt.report import Results
 
 DEFAULT_BACKBONE = "ViT-B-16/openai"
 
 T = TypeVar("T")
 
 
-def option(help: str, *names: str, **more: Any) -> Parameter:
+def option(help: str, *names: str, at_least: float | None = None, **more: Any) -> Parameter:
     """An option with its help."""
+    if at_least is not None:
+        more["validator"] = validators.Number(gte=at_least)
     return Parameter(name=names or None, help=help, **more)
 
 
@@ -56,16 +49,22 @@ def seeds(help: str) -> Parameter:
     return option(help, "--seeds", "--seed")
 
 
-def out(help: str, metavar: str = "FILE") -> Parameter:
-    """The option ``--out``."""
-    return option(help, "--out", "-o", metavar=metavar)
+def out(help: str, metavar: str = "FILE", *suffixes: str) -> Parameter:
+    """The option ``--out``: a file with one of the suffixes, or a folder if ``metavar`` is not FILE."""
+    checks = (validators.Path(dir_okay=False, ext=suffixes),) if metavar == "FILE" else ()
+    return option(help, "--out", "-o", metavar=metavar, validator=checks)
+
+
+def figure(help: str, *names: str) -> Parameter:
+    """An option for the file of a figure."""
+    return option(help, *names, metavar="FILE", validator=validators.Path(dir_okay=False, ext=("png", "svg", "pdf")))
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 def option_group(title: str | None = None) -> Callable[[type[T]], type[T]]:
     """Make a class of options a frozen dataclass under a heading.
 
-    Options without a help of their own are fields of Settings; None means that the option was not given.
+    Options without a help text are fields of Settings; None means that the option was not given.
     """
 
     def make(cls: type[T]) -> type[T]:
@@ -79,7 +78,7 @@ def option_group(title: str | None = None) -> Callable[[type[T]], type[T]]:
 
 
 def given(options: Any, names: Collection[str] = Settings.model_fields) -> dict[str, Any]:
-    """The options of a group that were given and have one of these names, by default those of fields of Settings."""
+    """The options of a group that were given and are named after one of these fields."""
     own = {each.name: getattr(options, each.name) for each in fields(options) if each.name in names}
     return {name: value for name, value in own.items() if value is not None and value != ()}
 
@@ -90,7 +89,7 @@ Flag = bool | None
 
 Methods = Annotated[Several, setting("methods", "--methods", "--method", metavar="NAME")]
 Seeds = Annotated[Numbers, seeds("seeds of the views (default: 0)")]
-Seed = Annotated[int | None, setting("seed", "--seeds", "--seed")]
+Seed = Annotated[int, setting("seed", "--seeds", "--seed")]
 ChosenMethods = Annotated[Several, methods("only these methods of the runs")]
 ChosenSeeds = Annotated[Numbers, seeds("only these seeds of the runs")]
 ChosenDatasets = Annotated[Several, option("only these data sets of the runs", metavar="NAME")]
@@ -106,8 +105,10 @@ Json = Annotated[bool, option("print JSON")]
 Device = Annotated[str, option("auto, cpu, cuda, cuda:1 or mps")]
 Precision = Annotated[str, option("float32, bf16 or fp16 (image tower), bf16-both or fp16-both, float64")]
 Cache = Annotated[Path | None, option("feature cache (default: OTPT_CACHE, or the user's cache folder)", metavar="DIR")]
-Threads = Annotated[int | None, option("threads per process; 0: one, which also decodes (default: one per core)")]
-Workers = Annotated[int | None, option("processes (default: one per GPU, or one)")]
+Threads = Annotated[
+    int | None, option("threads per process; 0: one, which also decodes (default: one per core)", at_least=0)
+]
+Workers = Annotated[int | None, option("processes (default: one per GPU, or one)", at_least=1)]
 Plugins = Annotated[
     tuple[Path, ...],
     option("Python files whose @otpt.objective, @otpt.calibrator … functions become parts of names", metavar="FILE"),
@@ -119,7 +120,7 @@ Intervals = Annotated[
 
 
 def optional(words: tuple[T, ...] | None, default: T) -> T | None:
-    """The value of an option whose value may be left out; None if the option was not given."""
+    """Return the value of an option that may stand alone; None if the option was not given."""
     return None if words is None else words[0] if words else default
 
 
@@ -148,12 +149,11 @@ class ModelOptions:
         """The name of the model."""
         return self.chosen or DEFAULT_BACKBONE
 
-    def load(self, device: str | None = None, *, backbone: str | None = None) -> Backbone:
+    def load(self, device: str | None = None, *, backbone: str | None = None) -> otpt.Backbone:
         """Load the model, or another one with the same options. Worker processes receive this method."""
-        from otpt.backbones import load_backbone
-
-        given = asdict(self) | {"device": device or self.device}
-        return load_backbone(backbone or self.backbone, **{name: given[name] for name in given if name != "chosen"})
+        options = asdict(self) | {"device": device or self.device}
+        del options["chosen"]
+        return otpt.backbones.load_backbone(backbone or self.backbone, **options)
 
 
 _START = "Prompt and initial values"
@@ -182,13 +182,11 @@ class MethodOptions:
     fpp: Annotated[Several, setting("fpp", group=_START, metavar="NAME=VALUE")] = None
     plugin: Annotated[Plugins, Parameter(group=_START)] = ()
 
-    def methods(self, names: Sequence[str]) -> tuple[Method, ...]:
+    def methods(self, names: Sequence[str]) -> tuple[otpt.Method, ...]:
         """Load the plugins, look the methods up, and apply ``--set`` to each method that has the setting."""
-        from otpt.methods import get_methods, load_plugin
-
         for path in self.plugin:
-            load_plugin(path)
-        found = get_methods(names)
+            otpt.load_plugin(path)
+        found = otpt.methods.get_methods(names)
         settings = pairs(self.set, "--set", "lambda=6")
         if "calibrate" in settings:  # first, since a temperature may come with it
             calibration = {"calibrate": settings.pop("calibrate")}
@@ -201,20 +199,15 @@ class MethodOptions:
             for method in found
         )
 
-    def settings(self, methods: Sequence[Method]) -> dict[str, Any]:
-        """The fields of Settings that were given.
-
-        Raises:
-            OtptError: for options that exclude each other, or that no method uses.
-        """
+    def settings(self, methods: Sequence[otpt.Method]) -> dict[str, Any]:
+        """Return the given fields of Settings; ``OtptError`` for options that no method uses."""
         from otpt.methods.kinds import INITS
-        from otpt.prompts import Prompt
 
         found = given(self)
         if "budget" in found and "views" in found:
             raise OtptError("--views and --budget were given; expected one of them.")
         if self.prompt is not None:
-            found["prompts"] = (Prompt(self.prompt, tokens=self.prompt_tokens),)
+            found["prompts"] = (otpt.Prompt(self.prompt, tokens=self.prompt_tokens),)
         elif self.prompt_tokens is not None:
             raise OtptError("--prompt-tokens was given without --prompt; expected both.")
         used = {INITS[method.init].uses for method in methods}
@@ -223,7 +216,9 @@ class MethodOptions:
                 named = ", ".join(method.name for method in methods)
                 raise OtptError(f"--{name} was given, but no method starts from the part {name!r} ({named}).")
         if "templates" in found:
-            found["templates"] = read_templates(found["templates"])
+            words = found["templates"]
+            name = Path(words[0][1:]).stem if len(words) == 1 and words[0].startswith("@") else "templates"
+            found["templates"] = otpt.prompts.Templates(name, read_lines(words, "template file"))
         if "fpp" in found:
             numbers = pairs(found["fpp"], "--fpp", "steps=200")
             found["fpp"] = {name.replace("-", "_"): value for name, value in numbers.items()}
@@ -232,7 +227,7 @@ class MethodOptions:
 
 @option_group("Prediction sets and abstention")
 class CalibrationOptions:
-    """Calibration files and what is asked of them."""
+    """Calibration files, and what they are used for."""
 
     calibration: Annotated[tuple[Path, ...], setting("calibrations", group="Method", metavar="FILE")] = ()
     coverage: float | None = None
@@ -244,13 +239,13 @@ class CalibrationOptions:
     reject_threshold: Annotated[float | None, setting("reject_threshold", group="Rejection")] = None
 
     def settings(self) -> dict[str, Any]:
-        """The fields of Settings that were given, the calibration files read; coverage and risk need one."""
-        from otpt.calibration import Calibrated, read_calibration
-
+        """Return the given fields of Settings, with the calibration files read."""
         asked = given(self, ("coverage", "mondrian", "risk", "sets", "guarantee"))
         if asked and not self.calibration:
             raise OtptError(f"--{next(iter(asked))} was given without --calibration, a file of 'otpt calibrate'.")
-        calibrations = [Calibrated(read_calibration(path), **asked) for path in self.calibration]
+        calibrations = [
+            otpt.calibration.Calibrated(otpt.calibration.read_calibration(path), **asked) for path in self.calibration
+        ]
         for path, own in zip(self.calibration, calibrations, strict=True):
             if own.threshold is not None:
                 note(
@@ -270,7 +265,7 @@ class CalibrationOptions:
 
 @option_group("Other questions")
 class QuestionOptions:
-    """What is asked of an image besides its class."""
+    """Questions other than one label per image."""
 
     multi_label: Annotated[Flag, setting("multi_label", negative="")] = None
     groups: Annotated[Path | None, setting("groups", metavar="FILE")] = None
@@ -292,13 +287,11 @@ class DataOptions:
         False
     )
 
-    def load(self, spec: str, *, multi_label: bool = False) -> Dataset:
+    def load(self, spec: str, *, multi_label: bool = False) -> otpt.data.Dataset:
         """Load a data set, or a table of images with several labels."""
-        from otpt.data import label_table, load_dataset
-
         if multi_label:
-            return label_table(Path(spec).expanduser(), read_classes(self.classes))
-        return load_dataset(
+            return otpt.data.label_table(Path(spec).expanduser(), read_classes(self.classes))
+        return otpt.data.load_dataset(
             spec,
             root=self.data,
             classes=read_classes(self.classes),
@@ -314,21 +307,17 @@ class CacheOptions:
 
     cache: Cache = None
     no_cache: Annotated[bool, option("neither read nor write the feature cache")] = False
-    cache_size: Annotated[float | None, option("bound of the cache (default: 20)", metavar="GB")] = None
+    cache_size: Annotated[
+        float, option("bound of the cache", metavar="GB", validator=validators.Number(gt=0, lt=1e9))
+    ] = 20
 
-    def open(self) -> FeatureCache | None:
-        """The cache, or None without one."""
-        from otpt.features.cache import FeatureCache
-
-        if self.no_cache:
-            if self.cache is not None or self.cache_size is not None:
-                raise OtptError("--no-cache was given with --cache or --cache-size; expected one of them.")
-            return None
-        if self.cache_size is None:
-            return FeatureCache(self.cache)
-        if not 1e-9 <= self.cache_size < math.inf:
-            raise OtptError(f"--cache-size was given {self.cache_size:g}; expected a number of GB above 0.")
-        return FeatureCache(self.cache, max_bytes=round(self.cache_size * 1e9))
+    def open(self) -> otpt.features.FeatureCache | None:
+        """Return the cache, or None without one."""
+        if not self.no_cache:
+            return otpt.features.FeatureCache(self.cache, max_bytes=round(self.cache_size * 1e9))
+        if self != CacheOptions(no_cache=True):
+            raise OtptError("--no-cache was given with --cache or --cache-size; expected one of them.")
+        return None
 
 
 @option_group("Options")
@@ -342,11 +331,9 @@ class ResultOptions:
         None
     )
 
-    def open(self, runs: Sequence[Path], **more: Any) -> Results:
+    def open(self, runs: Sequence[Path], **more: Any) -> otpt.report.Results:
         """Open run folders."""
-        from otpt.report import open_results
-
-        return open_results(runs, n_bins=self.bins, side=self.side, seeds=self.seeds, **more)
+        return otpt.report.open_results(runs, n_bins=self.bins, side=self.side, seeds=self.seeds, **more)
 
 
 @option_group("Ray")
@@ -360,21 +347,21 @@ class RayOptions:
     ray_cpus: Annotated[int | None, option("CPUs per actor (default: 1)")] = None
 
     def check(self) -> bool:
-        """Whether Ray is used; options of Ray without it are refused."""
+        """Return whether Ray is used; ``OtptError`` for options of Ray without it."""
         if self.engine == "local" and self != RayOptions():
             raise OtptError("Options of Ray were given without --engine ray; expected both.")
         return self.engine == "ray"
 
     def resources(self) -> dict[str, Any]:
-        """Number of actors, and the GPUs and CPUs of each."""
+        """Return the number of actors, and the GPUs and CPUs of each."""
         return {
             "actors": self.ray_actors or (1, None),
             "gpus": self.ray_gpus or 0.0,
             "cpus": 1 if self.ray_cpus is None else self.ray_cpus,
         }
 
-    def pick(self, workers: int | None, device: str) -> Engine:
-        """The engine of an evaluation: Ray's actors, or processes of this machine."""
+    def pick(self, workers: int | None, device: str) -> otpt.evaluation.Engine:
+        """Return the engine of an evaluation: Ray's actors, or processes of this machine."""
         if not self.check():
             return local_engine(workers, device)
         if workers is not None:
@@ -384,28 +371,22 @@ class RayOptions:
         return RayEngine(self.ray_address, **self.resources())
 
 
-def local_engine(workers: int | None, device: str = "auto") -> Engine:
-    """One process or several: the given number, or one for each GPU."""
-    from otpt.backbones import available_devices
-    from otpt.evaluation import LocalEngine, ProcessEngine
-
-    if workers is not None and workers < 1:
-        raise OtptError(f"--workers was given {workers}; expected 1 or more.")
-    gpus = [name for name in available_devices() if name.startswith("cuda:")]
+def local_engine(workers: int | None, device: str = "auto") -> otpt.evaluation.Engine:
+    """Return the engine for one process or several: the given number, or one for each GPU."""
+    gpus = [name for name in otpt.backbones.available_devices() if name.startswith("cuda:")]
     use_all = len(gpus) > 1 and device in {"auto", "cuda"}
     workers = workers or (len(gpus) if use_all else 1)
-    return LocalEngine() if workers == 1 else ProcessEngine(workers, gpus if use_all else None)
+    if workers == 1:
+        return otpt.evaluation.LocalEngine()
+    return otpt.evaluation.ProcessEngine(workers, gpus if use_all else None)
 
 
 def use_threads(threads: int | None) -> None:
     """Set the number of threads; None leaves it unchanged. It changes no prediction."""
-    if threads is None:
-        return
-    if threads < 0:
-        raise OtptError(f"--threads was given {threads}; expected 0 or more.")
-    import torch
+    if threads is not None:
+        import torch
 
-    torch.set_num_threads(max(threads, 1))
+        torch.set_num_threads(max(threads, 1))
 
 
 def pairs(words: Sequence[str], flag: str, example: str) -> dict[str, str]:
@@ -431,37 +412,30 @@ def read_lines(words: Sequence[str], what: str) -> list[str]:
     return found
 
 
-def read_templates(words: Sequence[str]) -> Templates:
-    """Sentences, and those of files after ``@``; those of a single file are named after it."""
-    from otpt.prompts import Templates
-
-    name = Path(words[0][1:]).stem if len(words) == 1 and words[0].startswith("@") else "templates"
-    return Templates(name, read_lines(words, "template file"))
-
-
-def read_classes(words: Sequence[str] | None, *, unique: bool = True) -> ClassList | None:
-    """The class list of ``--classes``: names, ``@FILE``, or one comma list.
+def read_classes(words: Sequence[str] | None, *, unique: bool = True) -> otpt.data.ClassList | None:
+    """Return the class list of ``--classes``: names, ``@FILE``, or one comma list.
 
     Args:
         unique: refuse a file that names a class twice.
     """
-    from otpt.data.classes import ClassList, read_class_list
-
     if words is None:
         return None
     if len(words) == 1 and not words[0].startswith("@"):
         words = _comma_list(words[0])
-    if len(words) == 1 and words[0].startswith("@"):  # with the settings of its file
-        return read_class_list(Path(words[0][1:]).expanduser(), unique=unique)
-    names: list[str] = []
-    for word in words:
-        is_file = word.startswith("@")
-        names += read_class_list(Path(word[1:]).expanduser(), unique=unique).names if is_file else (word,)
-    return ClassList(tuple(names), tuple(names))
+    found = [
+        otpt.data.read_class_list(Path(word[1:]).expanduser(), unique=unique)
+        if word.startswith("@")
+        else otpt.data.ClassList((word,), (word,))
+        for word in words
+    ]
+    if len(found) == 1:
+        return found[0]  # with the settings of its file
+    names = tuple(name for each in found for name in each.names)
+    return otpt.data.ClassList(names, names)
 
 
 def _comma_list(text: str) -> list[str]:
-    """Names between commas; a name in double quotes may contain commas."""
+    """Split at commas; a name in double quotes may contain commas."""
     try:
         (row,) = csv.reader([text], skipinitialspace=True, strict=True)
     except (csv.Error, ValueError) as error:

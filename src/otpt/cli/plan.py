@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from itertools import product
 from typing import Annotated
 
+import otpt
 from otpt.cli import options as o
 from otpt.cli.terminal import print_json, print_table
 from otpt.errors import OtptError, unknown
@@ -33,13 +34,11 @@ def plan(
     """
     from otpt.cli.costs import GPU_CORES, GPUS, HERE, predict_cost
     from otpt.cli.doctor import processor_name
-    from otpt.evaluation import duration
-    from otpt.methods import get_methods
     from otpt.threads import available_threads
 
     if not what:
         raise OtptError("Nothing to plan: give data sets, such as 'dtd cars', or: predict N --classes C.")
-    chosen = get_methods(methods or [DEFAULT_METHOD])
+    chosen = otpt.methods.get_methods(methods or [DEFAULT_METHOD])
     if what[0] == "predict":
         sizes = [("images", *_predict_size(what, classes), True)]
         devices, counts = (HERE, *GPUS), tuple(dict.fromkeys((1, views, 64)))
@@ -51,7 +50,11 @@ def plan(
         for place, count in product(devices, counts):
             cost = predict_cost(backbone, chosen, place, many, count, augmix, half)
             rows.append({"dataset": name, "device": place, "images": total, "classes": many, **cost._asdict()})
-            numbers = (f"{cost.flops / 1e12:.3g}", f"{cost.seconds:.2g}", duration(total * cost.seconds))
+            numbers = (
+                f"{cost.flops / 1e12:.3g}",
+                f"{cost.seconds:.2g}",
+                otpt.evaluation.duration(total * cost.seconds),
+            )
             size = (f"{total:,}", str(many), str(cost.views))
             cells.append((name, place, *size, *numbers, f"{cost.bytes / 1e9:.1f}"))
     names = [method.name for method in chosen]
@@ -68,7 +71,6 @@ def plan(
 
 
 def _predict_size(what: Sequence[str], classes: Sequence[str] | None) -> tuple[int, int]:
-    """Number of images and of classes."""
     if len(what) != 2 or not what[1].isdecimal() or not int(what[1]):
         raise OtptError("After 'predict' a number of images is expected: otpt plan predict 20000 --classes 40.")
     count = int(classes[0]) if classes and classes[0].isdecimal() else len(o.read_classes(classes) or ())
@@ -78,14 +80,12 @@ def _predict_size(what: Sequence[str], classes: Sequence[str] | None) -> tuple[i
 
 
 def _datasets(given: Sequence[str]) -> list[tuple[str, int, int, bool]]:
-    """(name, images, classes, augmix) of registered data sets."""
-    from otpt.data import find_entry, list_datasets
-
-    known = {entry.name: entry for entry in list_datasets()}
+    """Return (name, images, classes, augmix) of registered data sets."""
+    known = {entry.name: entry for entry in otpt.data.list_datasets()}
     paper = list(known)[:15]  # the first ones are the paper's
     found = []
     for name in dict.fromkeys(name for word in given for name in (paper if word == "paper" else [word])):
-        entry = known.get(name) or find_entry(name)
+        entry = known.get(name) or otpt.data.find_entry(name)
         if entry is None or entry.test_images is None or entry.classes is None:
             raise unknown("data set", name, known)
         found.append((entry.name, entry.test_images, entry.classes, entry.augmix))

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
+from cyclopts import validators
+
+import otpt
 from otpt.cli import options as o
 from otpt.errors import OtptError, unknown
-
-if TYPE_CHECKING:
-    from otpt.backbones import Backbone
-    from otpt.report import Results
 
 SIMILARITY = "similarity"
 
@@ -20,8 +19,8 @@ def plot(
     kind: Annotated[str, o.option("reliability, pareto, sweep, similarity …; a wrong name lists all", metavar="KIND")],
     /,
     *runs: o.Runs,
-    out: Annotated[Path, o.out("the figure: .png, .svg or .pdf")],
-    dpi: Annotated[int, o.option("dots per inch of a PNG")] = 150,
+    out: Annotated[Path, o.figure("the figure: .png, .svg or .pdf", "--out", "-o")],
+    dpi: Annotated[int, o.option("dots per inch of a PNG", validator=validators.Number(gte=20, lte=1200))] = 150,
     theme: Annotated[Literal["light", "dark"], o.option("colours")] = "light",
     datasets: o.ChosenDatasets = None,
     prompt: o.ChosenPrompt = None,
@@ -43,11 +42,8 @@ def plot(
     otpt plot sweep runs/sweep --metric ece --out sweep.svg
     otpt plot similarity --classes cat dog bird --prompts "a photo of a" --out similarity.png
     """
-    from otpt.report.figures import FIGURES, check_format, draw, draw_similarity, save, styled
+    from otpt.report.figures import FIGURES, draw, draw_similarity, save, styled
 
-    check_format(out)
-    if not 20 <= dpi <= 1200:
-        raise OtptError(f"--dpi was given {dpi}; expected 20 to 1200.")
     if kind != SIMILARITY and kind not in FIGURES:
         raise unknown("kind of figure", kind, [*FIGURES, SIMILARITY])
     results = which.open(runs) if runs or kind != SIMILARITY else None
@@ -74,15 +70,12 @@ def plot(
 
 
 def _class_names(
-    results: Results | None, dataset: str | None, root: Path | None, classes: Sequence[str] | None
+    results: otpt.report.Results | None, dataset: str | None, root: Path | None, classes: Sequence[str] | None
 ) -> tuple[str, Sequence[str]]:
-    """The title of a class list, and its names."""
-    from otpt.data import load_dataset
-    from otpt.prompts import check_class_names
-
+    """Return a title and the class names."""
     listed = o.read_classes(classes)
     if listed is not None and dataset is None:
-        return f"{len(listed)} classes", check_class_names(listed.names)
+        return f"{len(listed)} classes", otpt.prompts.check_class_names(listed.names)
     if results is not None:
         name = dataset or results.datasets[0]
         if name not in results.datasets:
@@ -90,12 +83,12 @@ def _class_names(
         return name, results.configs_of(name)[0].classes
     if dataset is None:
         raise OtptError("No classes are known; give a run, --datasets NAME or --classes NAME ….")
-    found = load_dataset(dataset, root=root, classes=listed)
+    found = otpt.data.load_dataset(dataset, root=root, classes=listed)
     return found.name, found.class_names
 
 
-def _backbone(results: Results | None, model: o.ModelOptions) -> Backbone:
-    """The given one, or that of the runs."""
+def _backbone(results: otpt.report.Results | None, model: o.ModelOptions) -> otpt.Backbone:
+    """Load the given model, or that of the runs."""
     if results is None:
         return model.load()
     stored = results.runs[0].config.backbone
@@ -105,26 +98,26 @@ def _backbone(results: Results | None, model: o.ModelOptions) -> Backbone:
     return backbone
 
 
-def _cosines(backbone: Backbone, names: Sequence[str], words: str) -> Any:
-    """The similarities of all pairs of classes under a prompt."""
-    from otpt.prompts import Prompt, prompt_encoder, tokenize_prompts
+def _cosines(backbone: otpt.Backbone, names: Sequence[str], words: str) -> Any:
+    """Compute the similarities of all pairs of classes under a prompt."""
     from otpt.prompts.tokens import whole_context
     from otpt.report.figures import pairwise_cosines
 
-    tokens = tokenize_prompts(backbone.text, names, whole_context(backbone.text, Prompt(words)))
+    tokens = otpt.prompts.tokenize_prompts(backbone.text, names, whole_context(backbone.text, otpt.Prompt(words)))
     context = tokens.start.to(device=backbone.device, dtype=backbone.dtype)
-    features = prompt_encoder(backbone.text, tokens).encode(context[None])[0]
+    features = otpt.prompts.prompt_encoder(backbone.text, tokens).encode(context[None])[0]
     return pairwise_cosines(features.double().cpu().numpy())
 
 
-def _labels(results: Results | None, dataset: str, prompts: Sequence[str], method: str) -> tuple[dict[str, str], str]:
-    """What a run found under each prompt, and what that is."""
-    from otpt.report import ResultKey
-
+def _labels(
+    results: otpt.report.Results | None, dataset: str, prompts: Sequence[str], method: str
+) -> tuple[dict[str, str], str]:
+    """Return the run's metrics under each prompt, and a note that names them."""
     labels, more = dict.fromkeys(prompts, ""), ""
     for text in prompts:
-        score = None if results is None else results.score(ResultKey(dataset, results.seeds[0], text, method))
-        if results is not None and score is not None:
+        key = otpt.report.ResultKey(dataset, results.seeds[0], text, method) if results else None
+        score = results.score(key) if results and key else None
+        if results and score is not None:
             labels[text] = f"ECE {100 * score['ece']:.2f}, acc. {100 * score['accuracy']:.2f}"
             more = f"; ECE ({results.n_bins} bins) and accuracy of {method}"
     return labels, more

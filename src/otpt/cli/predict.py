@@ -1,34 +1,42 @@
-"""``otpt predict cat.jpg --classes cat dog``: classify images."""
+"""``otpt predict cat.jpg --classes cat dog`` and ``otpt embed IMAGES -o features.parquet``."""
 
 from __future__ import annotations
 
+import json as json_lines
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import otpt
 from otpt.cli import options as o
-from otpt.cli.terminal import note, plural, say
+from otpt.cli.terminal import make_progress, note, plural, print_table, say
 from otpt.errors import OtptError
 from otpt.settings import DEFAULT_METHOD, Settings
 
 if TYPE_CHECKING:
-    from otpt.bulk import ClassifierJob, Workers
-    from otpt.classifier import Classifier
+    from otpt.bulk import Answer, ClassifierJob
     from otpt.cli.prediction_file import PredictionFile
     from otpt.data.sources import Source
-    from otpt.evaluation import Progress
 
+TOP = 5
+"""Default for ``--top`` with a single image."""
+FEATURES_METHOD = "zero-shot"
+"""Default method for files of features, which hold one view."""
+FLAGS = {
+    "init-kept": "the gradient was not finite, so the initial prompt was used",
+    "abstained": "the votes do not decide which class comes first",
+    "rejected": "the image probably shows none of the classes",
+}
 _FEW = 20
 """Number of images below which the share of rejected images is not commented on."""
 _SHOWN = 100
 """Number of images whose names decide the width of a column."""
-FEATURES_METHOD = "zero-shot"
-"""Default method for files of features, which hold one view."""
 
 Images = Annotated[
     str,
@@ -47,16 +55,20 @@ def predict(
     *images: Images,
     classes: o.Classes = None,
     methods: o.Methods = None,
-    top: Annotated[int | None, o.option("best classes per image (default: 5 for a single image)", metavar="K")] = None,
+    top: Annotated[
+        int | None, o.option("best classes per image (default: 5 for a single image)", at_least=1, metavar="K")
+    ] = None,
     out: Annotated[
         str | None,
-        o.out("write to a .csv, .jsonl or .parquet file, or a folder of Parquet parts; the latter two also remote"),
+        o.out(
+            "write to a .csv, .jsonl or .parquet file, or a folder of Parquet parts; the latter two also remote", "OUT"
+        ),
     ] = None,
     overwrite: Overwrite = False,
     json: Annotated[bool, o.option("print one JSON object per image and method")] = False,
     column: Column = None,
     split: Split = "test",
-    seed: o.Seed = None,
+    seed: o.Seed = 0,
     threads: o.Threads = None,
     workers: o.Workers = None,
     allow_duplicates: Annotated[bool, o.setting("allow_duplicates")] = False,
@@ -82,22 +94,17 @@ def predict(
 
     if out is not None:
         check_output(out)
-    if top is not None and top < 1:
-        raise OtptError(f"--top was given {top}; expected 1 or more.")
     listed = o.read_classes(classes, unique=False)
     if listed is None and questions.examples is None:
         raise OtptError("No class names were given; name some after --classes, or write --classes @FILE.")
-    # what is wrong with images, files and names is reported before a large model is loaded
-    source = open_images(images, column, split)
-    features = source.has_features
+    # mistakes in images, files and names are reported before a large model is loaded
+    source = _open(images, column, split)
     from otpt.bulk import ClassifierJob, Worker
-    from otpt.cli.predictions import make_writers, rows_of
     from otpt.evaluation.settings import find_attributes, find_contexts
-    from otpt.methods import refuse_views
 
-    chosen = method.methods(methods or [FEATURES_METHOD if features else DEFAULT_METHOD])
-    if features:
-        refuse_views(chosen, images[0])
+    chosen = method.methods(methods or [FEATURES_METHOD if source.has_features else DEFAULT_METHOD])
+    if source.has_features:
+        otpt.methods.refuse_views(chosen, images[0])
     o.use_threads(threads)
     given = method.settings(chosen)
     named = () if listed is None else listed.names
@@ -111,76 +118,99 @@ def predict(
             "methods": chosen,
             "classes": named,
             "allow_duplicates": allow_duplicates,
-            "seed": seed or 0,
+            "seed": seed,
             "contexts": tuple(find_contexts(given.get("contexts", ()), "images", chosen).values()),
             "attributes": find_attributes(given.get("attributes"), "images", named, chosen),
         }
     )
     if listed is not None and listed.augmix is not None:
         settings = settings.replace(views=replace(settings.recipe, augmix=listed.augmix), budget=None)
-    names = [each.name for each in settings.methods]
-    shown = [] if out is not None else [image.id for image in islice(source, _SHOWN)]
-    writers = make_writers(shown, names, settings.classes, to_file=out is not None, as_json=json, top=top)
     job = ClassifierJob(model.load, settings, model.device, [path.absolute() for path in method.plugin])
-    failed, rejected, total = 0, 0, 0
-    with ExitStack() as stack:  # what is finished is also written after Ctrl-C and SIGTERM
+    failed, rejected, total, file = 0, 0, 0, None
+    with ExitStack() as stack:  # finished rows are also written after Ctrl-C and SIGTERM
         engine = _start(job, source, workers, threads, ray, stack)
-        if explain and (features or not isinstance(engine, Worker)):
+        if explain and (source.has_features or not isinstance(engine, Worker)):
             raise OtptError("--explain needs images and this process; leave --workers and --engine ray out.")
-        file = None
         if out is not None:
             facts = {**engine.facts(), "top": top}
             file = stack.enter_context(PredictionFile(out, facts, top=top, overwrite=overwrite))
-        for each in writers:
-            stack.callback(each.close)
-        for image, answer in named_answers(engine, source, file):
+        show = _printer(source, settings, top, stack, as_json=json, to_file=out is not None)
+        for image, answer in _answers(engine, source, file):
             total += 1
             if isinstance(answer, OtptError):
                 failed += 1
             else:
                 rejected += bool(next(iter(answer.values())).rejected)
-            for each in writers:
-                each(image, answer)
+            show(image, answer)
             if file:
-                file(rows_of(image, answer, top or 1))
-        if explain and isinstance(engine, Worker):
+                file(_rows(image, answer, top or 1))
+        if explain:
             _explain(engine.classifier, source, Path(f"{Path(out).with_suffix('') if out else 'otpt'}-maps"))
     if file:
         total, failed = file.done, file.failed
-    if out is not None:
-        _report(out, total, failed, to_stderr=json)
+        share = f"{total - failed} of " if failed else ""
+        text = f"The predictions of {share}{plural(total, 'image')} are in {out!r}."
+        if failed == total:
+            text = f"No image could be read; the reasons are in {out!r}."
+        (say if json else print)(text)
     if total - failed >= _FEW and 2 * rejected > total - failed:
         note(
             f"{rejected} of {plural(total - failed, 'image')} are marked as none of the classes; if that is wrong, "
             "choose another threshold with --reject-threshold, or another score with --reject."
         )
-    if failed:
-        say(f"{failed} of {total} images could not be read")
-    return 2 if failed else 0
+    return _say_failed(failed, total)
 
 
-def _explain(classifier: Classifier, source: Source, folder: Path) -> None:
-    """Write the heat map of each image that can be read; of several labels, of the most probable one."""
-    folder.mkdir(parents=True, exist_ok=True)
-    count = 0
-    for number, image in enumerate(source):
-        with suppress(OtptError):  # reported with the predictions
-            found = classifier.explain(image.read())
-            found.save(folder / f"{number:04d} {Path(image.id).stem[:60]} - {found.label[:60].replace('/', ' ')}.png")
-            count += 1
-    print(f"The heat maps of {plural(count, 'image')} are in {str(folder)!r}.")
+def embed(
+    *images: Images,
+    out: Annotated[str, o.out("a .parquet file, or a folder of Parquet parts; also remote", "OUT")],
+    overwrite: Overwrite = False,
+    views: Annotated[int, o.option("mean over this many views; 1: the clean view alone")] = 1,
+    dtype: Annotated[Literal["float32", "float16"], o.option("type of the stored numbers")] = "float32",
+    column: Column = None,
+    split: Split = "test",
+    seed: o.Seed = 0,
+    threads: o.Threads = None,
+    model: o.ModelOptions = o.ModelOptions(),
+) -> int:
+    """Encode images and write unit features, with the columns id, feature and error. 'otpt predict' and 'otpt evaluate'
+    take the file in place of images. The same command continues a stopped job. Exit code 2 if an image could not be
+    read; the others are still encoded.
 
-
-def open_images(words: Sequence[str], column: str | None, split: str) -> Source:
-    """The images that the words name.
-
-    Raises:
-        OtptError: if a file, folder or bucket does not exist or cannot be read.
+    otpt embed photos/ --backbone ViT-B-16/openai --out features.parquet
     """
+    from otpt.cli.prediction_file import PredictionFile, check_output
+
+    if check_output(out).endswith((".csv", ".jsonl")):
+        raise OtptError(f"Features cannot be written to {out!r}; expected .parquet or a folder.")
+    source = _open(images, column, split)  # before a large model is loaded
+    from otpt.bulk import read_ahead
+    from otpt.features.pipeline import embed as encode
+
+    recipe = otpt.ViewRecipe(n_views=views)
+    o.use_threads(threads)
+    backbone = model.load()
+    facts = {"backbone": backbone.fingerprint, "views": recipe.key, "seed": str(seed), "dtype": dtype}
+    job = {"version": otpt.__version__, **facts, "precision": model.precision}
+    metadata = {f"otpt.{name}": value for name, value in {"model": model.backbone, **facts}.items()}
+
+    def encoded(waiting: Iterator[Any]) -> Iterator[Any]:
+        ahead = read_ahead(waiting) if source.is_remote else waiting
+        return encode(backbone, ahead, recipe, seed=seed, workers=threads)
+
+    with PredictionFile(out, job, key="id", overwrite=overwrite, metadata=metadata) as file:
+        for name, feature in _answers(encoded, source, file):
+            if isinstance(feature, OtptError):
+                file([{"id": name, "feature": None, "error": str(feature)}])
+            else:
+                file([{"id": name, "feature": feature.astype(dtype), "error": None}])
+    print(f"The features of {plural(file.done - file.failed, 'image')} are in {out!r}.")
+    return _say_failed(file.failed, file.done)
+
+
+def _open(words: Sequence[str], column: str | None, split: str) -> Source:
     if not words:
-        raise OtptError(
-            "No IMAGE was given; write image files, folders, http(s) addresses or - right after 'otpt predict'."
-        )
+        raise OtptError("No IMAGE was given; write image files, folders, addresses or - right after the command.")
     from otpt.data.sources import Source
 
     return Source(words, column=column, split=split)
@@ -188,20 +218,19 @@ def open_images(words: Sequence[str], column: str | None, split: str) -> Source:
 
 def _start(
     job: ClassifierJob, source: Source, workers: int | None, threads: int | None, ray: o.RayOptions, stack: ExitStack
-) -> Workers:
-    """What predicts: this process, several, or actors of Ray."""
+) -> Any:
+    """Return the workers: this process, several, or actors of Ray."""
     from otpt.bulk import READERS, FeatureWorker, Processes, Worker
 
     engine: Any = ray.pick(workers, job.device)
     several = ray.engine == "ray" or getattr(engine, "workers", 1) > 1
+    if several and (source.has_features or source.reads_standard_input):
+        what = "Features are classified" if source.has_features else "Standard input, -, is read"
+        raise OtptError(f"{what} in this process; leave --engine ray and --workers out.")
     if source.has_features:
-        if several:
-            raise OtptError("Features are classified in this process; leave --engine ray and --workers out.")
         return FeatureWorker(job, source.metadata)
     if not several:
         return Worker(job, threads=threads, readers=READERS if source.is_remote else 0)
-    if source.reads_standard_input:
-        raise OtptError("Standard input, -, can only be read by this process; leave --engine ray and --workers out.")
     found: Any
     if ray.engine == "ray":
         from otpt.ray import RayActors
@@ -210,17 +239,16 @@ def _start(
     else:
         found = Processes(job, engine.workers, engine.devices, threads)
     stack.callback(found.close)
-    return cast("Workers", found)
+    return found
 
 
-def named_answers(
+def _answers(
     engine: Callable[[Iterator[Any]], Iterator[Any]], source: Source, file: PredictionFile | None
 ) -> Iterator[tuple[str, Any]]:
-    """(name, answer) of each image that is not in the file yet, with progress; the engine takes images some way ahead.
+    """Yield (name, answer) of each image that is not in the file yet, with progress; the engine reads images ahead.
 
-    A source that cannot be read any further is reported after the answers of all images before.
+    If the source cannot be read any further, the answers for all earlier images come first.
     """
-    from otpt.cli.evaluate import make_progress
     from otpt.data.sources import SourceError
 
     images, done = iter(source), 0
@@ -238,8 +266,9 @@ def named_answers(
             problem.append(error)
 
     with make_progress() as progress:
-        _count(source, progress, done)
+        progress.start(done, None, say_done=False)
         progress.failed = file.failed if file else 0
+        threading.Thread(target=_count, args=(source, progress), daemon=True).start()  # many images take a while
         for number, answer in enumerate(engine(take()), start=done + 1):
             if isinstance(answer, SourceError):
                 raise answer
@@ -250,24 +279,129 @@ def named_answers(
         raise problem[0]
 
 
-def _count(source: Source, progress: Progress, done: int) -> None:
-    """Begin with the number of images; a thread goes on counting if they are many."""
-    found: list[int | None] = []
-
-    def count() -> None:
-        with suppress(OtptError):  # reported where the images are used
-            found.append(source.count())
-            progress.total = found[0]
-
-    thread = threading.Thread(target=count, daemon=True)
-    thread.start()
-    thread.join(timeout=0.2)
-    progress.start(done, found[0] if found else None, say_done=False)
+def _count(source: Source, progress: otpt.evaluation.Progress) -> None:
+    with suppress(OtptError):  # reported where the images are used
+        progress.total = source.count()
 
 
-def _report(out: str, total: int, failed: int, *, to_stderr: bool) -> None:
-    share = plural(total, "image") if not failed else f"{total - failed} of {plural(total, 'image')}"
-    text = f"The predictions of {share} are in {out!r}."
-    if failed == total:
-        text = f"No image could be read; the reasons are in {out!r}."
-    (say if to_stderr else print)(text)
+def _say_failed(failed: int, total: int) -> int:
+    if failed:
+        say(f"{failed} of {total} images could not be read")
+    return 2 if failed else 0
+
+
+def _explain(classifier: otpt.Classifier, source: Source, folder: Path) -> None:
+    """Write the heat map of each readable image; of several labels, for the most probable one."""
+    folder.mkdir(parents=True, exist_ok=True)
+    count = 0
+    for number, image in enumerate(source):
+        with suppress(OtptError):  # reported with the predictions
+            found = classifier.explain(image.read())
+            found.save(folder / f"{number:04d} {Path(image.id).stem[:60]} - {found.label[:60].replace('/', ' ')}.png")
+            count += 1
+    print(f"The heat maps of {plural(count, 'image')} are in {str(folder)!r}.")
+
+
+def _rows(image: str, answer: Answer, top: int) -> list[dict[str, Any]]:
+    """Return an answer as plain data, one row per method: the content of ``--json`` and of files."""
+    if isinstance(answer, OtptError):
+        return [{"image": image, "error": str(answer)}]
+    found = []
+    for method, prediction in answer.items():
+        row = {
+            "image": image,
+            "method": method,
+            "label": prediction.label,
+            "confidence": prediction.confidence,
+            "top": [{"label": label, "probability": probability} for label, probability in prediction.top(top)],
+            "flags": list(prediction.flags),
+            "extras": dict(prediction.extras),
+            "set": None if prediction.set is None else list(prediction.set),
+            "abstained": prediction.abstained,
+            "rejected": prediction.rejected,
+            "groups": prediction.groups,
+        }
+        found.append({name: value for name, value in row.items() if value is not None})
+    return found
+
+
+def _printer(
+    source: Source, settings: Settings, top: int | None, stack: ExitStack, *, as_json: bool, to_file: bool
+) -> Callable[[str, Answer], None]:
+    """Return what prints an answer: as JSON lines; or, without a file, as a table or a line."""
+    if as_json:
+        return partial(_print_json, top or TOP)
+    if to_file:
+        return lambda *_: None
+    names = [image.id for image in islice(source, _SHOWN)]
+    if top is not None or len(names) == 1:
+        return partial(_print_best, top or TOP)
+    lines = _Lines(names, settings)
+    stack.callback(lambda: _print_flags(lines.flags))
+    return lines
+
+
+def _print_json(top: int, image: str, answer: Answer) -> None:
+    for row in _rows(image, answer, top):
+        print(json_lines.dumps(row, ensure_ascii=False), flush=True)
+
+
+def _print_best(top: int, image: str, answer: Answer) -> None:
+    if isinstance(answer, OtptError):
+        _say_error(image, answer)
+        return
+    print(image)
+    for method, prediction in answer.items():
+        best = enumerate(prediction.top(top), start=1)
+        rows = [(str(rank), label, f"{100 * probability:.1f}") for rank, (label, probability) in best]
+        print_table(("", method, "%"), rows, names=2)
+        if prediction.set is not None:
+            print(f"one of {', '.join(prediction.set) or 'no class'}")
+        if prediction.abstained:
+            print("abstained: the confidence is not above the threshold of the risk")
+        _print_flags(prediction.flags)
+    print()
+
+
+class _Lines:
+    """Print one line per image: its name, and label and confidence of each method."""
+
+    def __init__(self, images: Sequence[str], settings: Settings) -> None:
+        from rich.cells import cell_len
+
+        self._cell_len = cell_len
+        self.flags: dict[str, None] = {}
+        methods = [each.name for each in settings.methods] if len(settings.methods) > 1 else []
+        self._file = max(map(cell_len, images), default=0)
+        self._label = max(map(cell_len, (*settings.classes, *methods)), default=0) + 2
+        if methods:
+            self._print("", [(method, "%") for method in methods])
+
+    def __call__(self, image: str, answer: Answer) -> None:
+        if isinstance(answer, OtptError):
+            _say_error(image, answer)
+            return
+        cells = []
+        for prediction in answer.values():
+            label = prediction.label if prediction.set is None else " | ".join(prediction.set) or "(none)"
+            if prediction.abstained:
+                label = "(abstained)"
+            self.flags |= dict.fromkeys(prediction.flags)
+            cells.append((label + " *" * bool(prediction.flags), f"{100 * prediction.confidence:.1f}"))
+        self._print(image, cells)
+
+    def _print(self, file: str, cells: Sequence[tuple[str, str]]) -> None:
+        padded = [f"{self._pad(label, self._label)}  {number:>5}" for label, number in cells]
+        print("  ".join([self._pad(file, self._file), *padded]), flush=True)
+
+    def _pad(self, text: str, width: int) -> str:
+        return text + " " * max(width - self._cell_len(text), 0)
+
+
+def _say_error(image: str, error: OtptError) -> None:
+    say(str(error) if image in str(error) else f"{image}: {error}")
+
+
+def _print_flags(flags: Iterable[str]) -> None:
+    for flag in dict.fromkeys(flags):
+        print(f"* {flag}: {FLAGS[flag]}")

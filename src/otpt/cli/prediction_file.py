@@ -1,17 +1,17 @@
-"""Append finished rows, and continue a stopped job where it was: ``otpt predict -o``.
+"""Output of ``otpt predict -o`` and ``otpt embed``: rows are appended, and a stopped job continues where it was.
 
-Next to the output, ``NAME.job.json`` describes the job, and after each flush how much of the output is complete and
-a digest of the names of its images; what a kill leaves behind that is cut off. CSV and JSON lines grow row by row. A
-``.parquet`` file is collected in parts in ``NAME.parts`` and joined at the end; an output without a suffix is a folder
-of such parts. Parts are named after the images that they hold, ``part-000000000000-000000000512.parquet``, and small
-ones are merged; of two that overlap, the larger one counts. Folders and ``.parquet`` files may be on storage of fsspec
-(``s3://…``).
+Next to the output, ``NAME.job.json`` describes the job and, after each flush, how much of the output is complete and a
+digest of the images' names; on resuming, anything beyond is cut off. CSV and JSON lines grow row by row. A ``.parquet``
+file is collected in parts in ``NAME.parts`` and joined at the end; an output without a suffix is a folder of such
+parts. A part is named after the range of its images, ``part-000000000000-000000000512.parquet``; the last one is
+replaced by a longer one until it is full. Folders and ``.parquet`` files may be on storage of fsspec (``s3://…``).
 """
 
 from __future__ import annotations
 
 import csv
 import hashlib
+import io
 import json
 import os
 import re
@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
-from typing import Any, TextIO, TypedDict
+from typing import Any
 
 from filelock import FileLock, Timeout
 
@@ -30,28 +30,11 @@ from otpt.errors import OtptError
 from otpt.files import as_json, csv_cell, write_atomically
 
 _FLUSH_SECONDS, _REMOTE_SECONDS = 3.0, 15.0
-_PART_ROWS = 50_000
-_MERGED = 20
-"""Number of small parts that are merged into one."""
-_SUFFIXES = (".csv", ".jsonl", ".parquet", "")
+_PART_ROWS = 10_000
 _FIRST = ("image", "method", "label", "confidence")
 _TEXTS = ("image", "id", "method", "label", "set", "flags", "error")
 
 Row = dict[str, Any]
-Part = tuple[int, int, str]
-"""First image, end, and path of a part."""
-
-
-class _State(TypedDict):
-    """What ``NAME.job.json`` holds."""
-
-    job: Mapping[str, Any]
-    done: int
-    failed: int
-    size: int  # bytes of a text file
-    columns: list[str] | None
-    last: str
-    digest: str  # of the names of the images
 
 
 class PredictionFile:
@@ -59,7 +42,7 @@ class PredictionFile:
 
     Args:
         path: ``.csv``, ``.jsonl`` or ``.parquet``; without a suffix, a folder of Parquet parts.
-        job: what decides the rows, as plain JSON; a file of another job is refused with the difference.
+        job: everything that decides the rows, as plain JSON; a file of another job is refused with the difference.
         top: number of classes with their own columns, ``label_1``, ``probability_1`` …; None for none.
         key: the column that names the image.
         overwrite: start again.
@@ -82,35 +65,34 @@ class PredictionFile:
     ) -> None:
         self.path = check_output(path)
         self._top, self._key, self._metadata = top, key, metadata
-        self._is_csv = self.path.lower().endswith(".csv")
-        self._in_parts = not self.path.lower().endswith((".csv", ".jsonl"))
+        self._suffix = _suffix(self.path)
+        self._in_parts = self._suffix in (".parquet", "")
         self._fs, self._file = file_system(self.path)
-        self._parts = self._file if _suffix(self.path) == "" else f"{self._file}.parts"
+        self._parts = f"{self._file}.parts" if self._suffix else self._file
         self._job, self._job_file = json.loads(as_json(job)), f"{self._file}.job.json"
-        self._lock = self._acquire()
-        self._rows: list[Row] = []
-        self._images = 0  # that are in these rows
+        self._rows: list[Row] = []  # not yet written
+        self._images = 0  # in these rows
         self._flushed = time.monotonic()
         self.done = self.failed = self._size = 0
         self._columns: list[str] | None = None
-        self._last, self._digest = "", hashlib.blake2b(digest_size=16)
-        self._expected = ""
+        self._last, self._digest, self._expected = "", hashlib.blake2b(digest_size=16), ""
+        self._tables: list[Any] = []  # of the last part
+        self._first = 0  # image of the last part
+        self._lock = None if is_remote(self.path) else self._acquire()
         try:
-            if overwrite:
-                self._remove(self._file, self._parts, self._job_file)
-            self._open()
+            with self._writing():
+                if overwrite:
+                    self._remove(self._file, self._parts, self._job_file)
+                self._open()
         except OtptError:
             self.close()
             raise
-        except Exception as error:  # each remote storage has errors of its own
-            self.close()
-            raise self._cannot_write(error) from None
 
     def __enter__(self) -> PredictionFile:
         return self
 
     def __exit__(self, kind: Any, *_: Any) -> None:
-        """Finish; after an error or a signal, write what is waiting."""
+        """Finish; after an error or a signal, only flush."""
         try:
             if kind is None:
                 self.finish()
@@ -120,11 +102,7 @@ class PredictionFile:
             self.close()
 
     def resume(self, images: Iterator[str]) -> int:
-        """Take the images that are written already from the iterator, and return their number.
-
-        Raises:
-            OtptError: if the file holds other images.
-        """
+        """Skip the images that are written already, and return their number; ``OtptError`` if they are others."""
         last = self._last
         for image in islice(images, self.done):
             self._add_name(image)
@@ -150,64 +128,58 @@ class PredictionFile:
             self.flush()
 
     def flush(self, *, last: bool = False) -> None:
-        """Write what is waiting; the ``last`` time also if no image could be read, so that the columns are unknown."""
+        """Write the waiting rows; as long as no image could be read, so that columns are unknown, only if ``last``."""
         self._flushed = time.monotonic()
         readable = self._columns is not None or any(not row.get("error") for row in self._rows)
         if not self._rows or not (readable or last or len(self._rows) >= _PART_ROWS):
             return
         rows, images, self._rows, self._images = self._rows, self._images, [], 0
-        try:
+        with self._writing():
             if self._in_parts:
                 self._write_part(rows, images)
-            elif self._is_csv:
-                self._append_csv(rows)
             else:
-                with self._appending() as file:
-                    file.writelines(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows)
-            self.done += images
-            self._write_state()
-            if self._in_parts:
-                self._merge_parts()
-        except Exception as error:  # each remote storage has errors of its own
-            raise self._cannot_write(error) from None
+                self._append(rows)
+                self.done += images
+                self._write_state()
 
     def finish(self) -> None:
         """Flush, and join the parts of a Parquet file: all images are done."""
         self.flush(last=True)
-        if self._in_parts and self._parts != self._file and (parts := self._part_files()):
-            try:
-                self._join([path for *_, path in parts], self._file)
-            except OSError as error:
-                raise self._cannot_write(error) from None
-            self._remove(self._parts)
+        if self._suffix == ".parquet" and (parts := self._part_files()):
+            with self._writing():
+                self._join([path for *_, path in parts])
+                self._remove(self._parts)
 
     def close(self) -> None:
-        """Let other processes write the file."""
+        """Release the lock."""
         if self._lock is not None:
             with suppress(OSError):
                 os.unlink(self._lock.lock_file)
             self._lock.release()
 
-    def _acquire(self) -> FileLock | None:
-        """Two processes on one file would write rows twice; remote storage has no locks."""
-        if is_remote(self.path):
-            return None
-        folder = os.path.dirname(os.path.abspath(self.path))
-        lock = FileLock(os.path.join(folder, f".{os.path.basename(os.path.abspath(self.path))}.lock"))
-        try:
+    def _acquire(self) -> FileLock:
+        """Lock a local output: two processes would write rows twice. Remote storage has no locks."""
+        folder, name = os.path.split(os.path.abspath(self.path))
+        lock = FileLock(os.path.join(folder, f".{name}.lock"))
+        with self._writing():
             os.makedirs(folder, exist_ok=True)
-            lock.acquire(timeout=0)
-        except Timeout:
-            raise OtptError(f"Another process writes {self.path!r}; wait for it, or choose another --out.") from None
-        except OSError as error:
-            raise self._cannot_write(error) from None
+            try:
+                lock.acquire(timeout=0)
+            except Timeout:
+                raise OtptError(f"Another process writes {self.path!r}; wait, or choose another --out.") from None
         return lock
 
-    def _cannot_write(self, error: Exception) -> OtptError:
-        reason = " ".join(str(getattr(error, "strerror", None) or error or type(error).__name__).split())
-        return OtptError(
-            f"Cannot write {self.path!r}: {reason}; what is finished stays, and the same command continues."
-        )
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except OtptError:
+            raise
+        except Exception as error:  # each remote storage has its own errors
+            reason = " ".join(str(getattr(error, "strerror", None) or error or type(error).__name__).split())
+            raise OtptError(
+                f"Cannot write {self.path!r}: {reason}; finished rows stay, and the same command continues."
+            ) from None
 
     def _remove(self, *paths: str) -> None:
         for path in paths:
@@ -215,7 +187,7 @@ class PredictionFile:
                 self._fs.rm(path, recursive=True)
 
     def _open(self) -> None:
-        """Continue the job that the output belongs to, or begin a new one."""
+        """Continue the job of the output, or begin a new one."""
         if not self._fs.exists(self._job_file):
             if self._fs.isfile(self._file) or self._names(self._file):
                 raise OtptError(
@@ -224,8 +196,8 @@ class PredictionFile:
             self._write_state()
             return
         try:
-            state: _State = json.loads(self._fs.cat_file(self._job_file))
-            known = state["job"]
+            state = json.loads(self._fs.cat_file(self._job_file))
+            known, done, size = state["job"], state["done"], state["size"]
         except (ValueError, TypeError, KeyError):
             raise OtptError(f"The description of a job {self._job_file!r} is damaged; give --overwrite.") from None
         for name in dict.fromkeys([*self._job, *known]):
@@ -234,41 +206,35 @@ class PredictionFile:
                     f"{self.path!r} holds predictions of another job: {name} was {_short(known.get(name))}, now it is "
                     f"{_short(self._job.get(name))}; choose another --out, or --overwrite."
                 )
-        found, stored = self._found(state), state["done"] if self._in_parts else state["size"]
+        if not self._in_parts:
+            found, expected = os.path.getsize(self.path) if os.path.exists(self.path) else 0, size
+        elif self._suffix and self._fs.isfile(self._file):
+            self._remove(self._parts)  # left by a kill after joining
+            found = expected = done
+        else:
+            found, expected = max((end for _, end, _ in self._part_files(done)), default=0), done
         if found == 0:
             return
-        if found < stored:
+        if found < expected:
             raise OtptError(f"{self.path!r} is shorter than when it was written; choose another --out, or --overwrite.")
-        if self._in_parts:
-            self._remove(*(path for first, _, path in self._part_files() if first >= stored))
-        elif found > stored:
-            os.truncate(self.path, stored)
-        self.done, self.failed, self._size = state["done"], state["failed"], state["size"]
+        if not self._in_parts:
+            os.truncate(self.path, size)
+        self.done, self.failed, self._size, self._first = done, state["failed"], size, done
         self._columns, self._last, self._expected = state["columns"], state["last"], state["digest"]
 
-    def _found(self, state: _State) -> int:
-        """Bytes of a text file, or the number of images in parts."""
-        if not self._in_parts:
-            return os.path.getsize(self.path) if os.path.exists(self.path) else 0
-        if self._parts != self._file and self._fs.isfile(self._file):
-            self._remove(self._parts)  # a process may have ended between joining and this
-            return state["done"]
-        return max((end for _, end, _ in self._part_files()), default=0)
-
     def _write_state(self) -> None:
-        state = _State(
-            job=self._job,
-            done=self.done,
-            failed=self.failed,
-            size=self._size,
-            columns=self._columns,
-            last=self._last,
-            digest=self._digest.hexdigest(),
-        )
+        state = {
+            "job": self._job,
+            "done": self.done,
+            "failed": self.failed,
+            "size": self._size,
+            "columns": self._columns,
+            "last": self._last,
+            "digest": self._digest.hexdigest(),
+        }
         self._write(self._job_file, as_json(state))
 
     def _write(self, path: str, data: bytes) -> None:
-        """Write a whole file or none."""
         if is_remote(self.path):
             self._fs.pipe_file(path, data)
         else:
@@ -282,104 +248,100 @@ class PredictionFile:
 
     # parts
 
-    def _part_files(self) -> list[Part]:
-        """The parts, one after the other; what another part contains is left over from a merge and is removed."""
-        found = []
-        for path in self._names(self._parts):
+    def _part_name(self, first: int, end: int) -> str:
+        return f"{self._parts}/part-{first:012}-{end:012}.parquet"
+
+    def _part_files(self, done: int | None = None) -> list[tuple[int, int, str]]:
+        """Return (first, end, path) of the parts in order, up to ``done``; remove what a kill left behind."""
+        longest: dict[int, tuple[int, int, str]] = {}
+        for path in sorted(self._names(self._parts)):
             if match := re.fullmatch(r"part-(\d+)-(\d+)\.parquet", os.path.basename(path)):
-                found.append((int(match[1]), int(match[2]), path))
-        chain: list[Part] = []
-        for first, end, path in sorted(found, key=lambda part: (part[0], -part[1])):
-            if first == (chain[-1][1] if chain else 0):
-                chain.append((first, end, path))
-            else:
-                self._remove(path)
-        return chain
+                part = int(match[1]), int(match[2]), path
+                if part[1] > (self.done if done is None else done):
+                    self._remove(path)
+                else:
+                    if part[0] in longest:
+                        self._remove(longest[part[0]][2])
+                    longest[part[0]] = part
+        return list(longest.values())
 
     def _write_part(self, rows: Sequence[Row], images: int) -> None:
-        if self._parts != self._file and self.done and self._fs.isfile(self._file):
-            self._fs.makedirs(self._parts, exist_ok=True)  # a finished file to which images are added
-            self._fs.mv(self._file, f"{self._parts}/{_part_name(0, self.done)}")
-        table = self._table(rows)
-        self._columns = table.column_names
-        self._write(f"{self._parts}/{_part_name(self.done, self.done + images)}", _parquet_bytes(table))
-
-    def _merge_parts(self) -> None:
-        small: list[Part] = []
-        for part in reversed(self._part_files()):
-            if part[1] - part[0] >= _PART_ROWS:
-                break
-            small.insert(0, part)
-        if len(small) > _MERGED:
-            paths = [path for *_, path in small]
-            self._join(paths, f"{self._parts}/{_part_name(small[0][0], small[-1][1])}")
-            self._remove(*paths)
-
-    def _table(self, rows: Sequence[Row]) -> Any:
-        """The rows as a table of Arrow."""
+        """Replace the last part by a longer one, or begin a new part."""
         import pyarrow as pa  # type: ignore[import-untyped]
 
+        if self._suffix and self.done and self._fs.isfile(self._file):
+            self._fs.makedirs(self._parts, exist_ok=True)  # a finished file to which images are added
+            self._fs.mv(self._file, self._part_name(0, self.done))
+        tables = [*self._tables, self._table(rows)]
+        table = pa.concat_tables(tables, promote_options="permissive")
+        self._columns = _error_last(table.column_names)
+        before, self.done = self._part_name(self._first, self.done), self.done + images
+        self._write(self._part_name(self._first, self.done), _parquet_bytes(table.select(self._columns)))
+        self._write_state()
+        if self._tables:
+            self._remove(before)
+        self._tables = tables
+        if table.num_rows >= _PART_ROWS:
+            self._tables, self._first = [], self.done
+
+    def _table(self, rows: Sequence[Row]) -> Any:
+        import pyarrow as pa
+
         flat = [flat_row(row, self._top) for row in rows]
-        names = dict.fromkeys([*(self._columns or ()), *_columns_of(flat, self._key)])
         arrays = {}
-        for name in [*(name for name in names if name != "error"), "error"]:
+        for name in _error_last([*(self._columns or ()), *_columns_of(flat, self._key)]):
             cells = [row.get(name) for row in flat]
             if name in _TEXTS or name.startswith("label_"):
-                cells = [None if cell is None else _valid_text(str(cell)) for cell in cells]
+                cells = [None if cell is None else str(cell).encode("utf-8", "replace").decode() for cell in cells]
                 arrays[name] = pa.array(cells, pa.string())
             else:
                 arrays[name] = pa.array(cells)
         return pa.table(arrays).replace_schema_metadata(self._metadata)
 
-    def _join(self, parts: Sequence[str], path: str) -> None:
-        """One file of several, a few batches at a time in memory."""
+    def _join(self, parts: Sequence[str]) -> None:
+        """Join parts into one file, a few batches at a time in memory."""
         import pyarrow as pa
         from pyarrow import dataset, parquet
 
-        schemas = [each.physical_schema for each in dataset.dataset(list(parts), filesystem=self._fs).get_fragments()]
+        schemas = [each.physical_schema for each in dataset.dataset(parts, filesystem=self._fs).get_fragments()]
         joined = pa.unify_schemas(schemas, promote_options="permissive")
-        names = [*(name for name in joined.names if name != "error"), "error"]
-        schema = pa.schema([joined.field(name) for name in names], metadata=self._metadata)
-        local = not is_remote(self.path)
-        folder = os.path.dirname(os.path.abspath(path)) if local else None
+        schema = pa.schema([joined.field(name) for name in _error_last(joined.names)], metadata=self._metadata)
+        folder = None if is_remote(self.path) else os.path.dirname(os.path.abspath(self.path))
         with tempfile.TemporaryDirectory(prefix=".joining-", dir=folder) as scratch:
             whole = os.path.join(scratch, "whole.parquet")
             with parquet.ParquetWriter(whole, schema) as writer:
-                for batch in dataset.dataset(list(parts), schema=schema, filesystem=self._fs).to_batches():
+                for batch in dataset.dataset(parts, schema=schema, filesystem=self._fs).to_batches():
                     writer.write_batch(batch.cast(schema))
-            if local:
-                os.replace(whole, path)
+            if folder is None:
+                self._fs.put_file(whole, self._file)
             else:
-                self._fs.put_file(whole, path)
+                os.replace(whole, self._file)
 
     # text
 
-    @contextmanager
-    def _appending(self) -> Iterator[TextIO]:
-        """The end of the file; what is written is on the disk afterwards."""
-        with open(self.path, "a", encoding="utf-8", errors="backslashreplace", newline="") as file:
-            yield file
+    def _append(self, rows: Sequence[Row]) -> None:
+        """Append lines, and wait until they are on the disk."""
+        text = io.StringIO()
+        if self._suffix == ".jsonl":
+            text.writelines(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows)
+        else:
+            flat = [flat_row(row, self._top) for row in rows]
+            writer = csv.writer(text, lineterminator="\n")
+            if self._columns is None:  # those of the first image that could be read
+                self._columns = _columns_of([row for row in flat if not row.get("error")][:1] or flat, self._key)
+                writer.writerow(map(_cell, self._columns))
+            writer.writerows([_cell(row.get(name)) for name in self._columns] for row in flat)
+        with open(self.path, "ab") as file:
+            file.write(text.getvalue().encode("utf-8", "backslashreplace"))
             file.flush()
             os.fsync(file.fileno())
-            self._size = os.fstat(file.fileno()).st_size
-
-    def _append_csv(self, rows: Sequence[Row]) -> None:
-        flat = [flat_row(row, self._top) for row in rows]
-        begins = self._columns is None
-        if self._columns is None:  # those of the first image that could be read
-            self._columns = _columns_of([row for row in flat if not row.get("error")][:1] or flat, self._key)
-        columns = self._columns
-        with self._appending() as file:
-            writer = csv.writer(file, lineterminator="\n")
-            if begins:
-                writer.writerow(map(_cell, columns))
-            writer.writerows([_cell(row.get(name)) for name in columns] for row in flat)
+            self._size = file.tell()
 
 
 def check_output(path: str | Path) -> str:
     """Refuse a file that is neither CSV, JSON lines nor Parquet, and remote text files, which cannot grow."""
     found = str(path).rstrip("/") or "/"
-    if _suffix(found) not in _SUFFIXES:
+    if _suffix(found) not in (".csv", ".jsonl", ".parquet", ""):
         raise OtptError(f"Predictions cannot be written to {found!r}; expected .csv, .jsonl, .parquet or a folder.")
     if is_remote(found) and _suffix(found) in (".csv", ".jsonl"):
         raise OtptError(f"{found!r} cannot grow on remote storage; expected .parquet, or a folder of Parquet parts.")
@@ -387,7 +349,7 @@ def check_output(path: str | Path) -> str:
 
 
 def flat_row(row: Row, top: int | None) -> Row:
-    """A row without lists: best classes, prediction set, flags and extras have their own columns."""
+    """Flatten a row: best classes, prediction set, flags and extras have their own columns."""
     if "flags" not in row:
         return row
     ranked = list(enumerate(row.get("top", ()), start=1)) if top else []
@@ -401,10 +363,13 @@ def flat_row(row: Row, top: int | None) -> Row:
 
 
 def _columns_of(rows: Iterable[Row], key: str) -> list[str]:
-    """Column names, ``error`` last."""
     first = _FIRST if key == "image" else (key,)
-    names = dict.fromkeys(name for row in rows for name in row)
-    return [*first, *(name for name in names if name not in (*first, "error")), "error"]
+    return _error_last([*first, *(name for row in rows for name in row)])
+
+
+def _error_last(names: Iterable[str]) -> list[str]:
+    """Return each name once, and ``error`` at the end."""
+    return [*(name for name in dict.fromkeys(names) if name != "error"), "error"]
 
 
 def _parquet_bytes(table: Any) -> bytes:
@@ -416,20 +381,12 @@ def _parquet_bytes(table: Any) -> bytes:
     return bytes(sink.getvalue().to_pybytes())
 
 
-def _valid_text(text: str) -> str:
-    return text.encode("utf-8", "replace").decode()
-
-
-def _part_name(first: int, end: int) -> str:
-    return f"part-{first:012}-{end:012}.parquet"
-
-
 def _suffix(path: str) -> str:
     return os.path.splitext(path)[1].lower()
 
 
 def _cell(value: Any) -> Any:
-    """A cell that no spreadsheet would compute."""
+    """Escape a text that a spreadsheet would compute."""
     return csv_cell(value) if isinstance(value, str) else value
 
 

@@ -6,15 +6,15 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import otpt
 from otpt.cli import options as o
-from otpt.cli.evaluate import INCOMPLETE, make_progress, note_missing_classes
-from otpt.cli.terminal import command_line, note, print_json, terminal_width
+from otpt.cli.evaluate import INCOMPLETE, note_missing_classes
+from otpt.cli.terminal import command_line, make_progress, note, print_json, terminal_width
 from otpt.errors import OtptError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from otpt.report import Table
     from otpt.report.reproduce import Plan, PlannedRun, PlannedTable
 
 
@@ -50,8 +50,6 @@ def reproduce(
     otpt reproduce paper --tables 2 --datasets dtd pets --data ~/data --go
     otpt reproduce cots --bench --limit 20 --go
     """
-    from otpt.evaluation import LocalEngine
-    from otpt.report import render
     from otpt.report.papers import BACKBONES
     from otpt.report.reproduce import STUDIES, evaluate_commands, make_plan
 
@@ -76,7 +74,7 @@ def reproduce(
         _print_plan(plan)
         print("\nThe same as commands:", *commands, sep="\n  ")
         print("" if go else "\nAdd --go to run it.", flush=True)
-    made: list[Table] = []
+    made: list[otpt.report.Table] = []
     unreadable, done = 0, set[Path]()
     ready = [run for run in plan.runs if run.missing is None]
     if go and not ready:
@@ -87,51 +85,50 @@ def reproduce(
     if go:
         note_missing_classes([run.make() for run in {run.dataset: run for run in ready}.values()], limit)
     load: Any = model.load
-    if isinstance(engine, LocalEngine):  # what is cached cannot be sent to other processes
+    if isinstance(engine, otpt.evaluation.LocalEngine):  # other processes cannot receive a cached function
         load = lru_cache(maxsize=1)(load)
-    where = {"cache": cache.open(), "engine": engine, "device": model.device, "threads": threads}
+    where: dict[str, Any] = {"cache": cache.open(), "engine": engine, "device": model.device, "threads": threads}
     for table in plan.tables if go else ():
         own = [run for run in table.runs if run.missing is None]
         for run in own:
             if run.folder not in done:
                 done.add(run.folder)
-                unreadable += _run(run, views, limit, partial(load, backbone=run.model), where)
+                settings = otpt.evaluation.EvaluationSettings(
+                    methods=run.methods,
+                    prompts=run.prompts,
+                    seeds=run.seeds,
+                    views=views,
+                    augmix=run.augmix,
+                    official_precision=True,  # the rounding of the official scripts, whose numbers are the paper's
+                    limit=limit,
+                )
+                result = otpt.evaluation.evaluate(
+                    run.make(),
+                    partial(load, backbone=run.model),
+                    settings,
+                    out=run.folder,
+                    progress=make_progress() if run.left else None,
+                    command=command_line(),
+                    **where,
+                )
+                unreadable += result.unreadable
         if own:
             made += (found := _tables(table, own, STUDIES[paper]))
             if not json:
                 print(f"Table {table.number}, {table.backbone}:")
-                print(render(found, "terminal", width=terminal_width()), end="")
+                print(otpt.report.render(found, "terminal", width=terminal_width()), end="")
     if json:
         print_json({"plan": plan.to_dict(), "tables": [table.to_dict() for table in made], "commands": commands})
     return INCOMPLETE if unreadable else 0
 
 
-def _run(run: PlannedRun, views: int, limit: int | None, load: Any, where: dict[str, Any]) -> int:
-    """Do what is missing of a run; returns the number of images that could not be read."""
-    from otpt.evaluation import EvaluationSettings, evaluate
-
-    settings = EvaluationSettings(
-        methods=run.methods,
-        prompts=run.prompts,
-        seeds=run.seeds,
-        views=views,
-        augmix=run.augmix,
-        official_precision=True,  # the rounding of the official scripts, whose numbers are the paper's
-        limit=limit,
-    )
-    progress = make_progress() if run.left else None
-    result = evaluate(run.make(), load, settings, out=run.folder, progress=progress, command=command_line(), **where)
-    return result.unreadable
-
-
-def _tables(table: PlannedTable, runs: list[PlannedRun], paper: str) -> list[Table]:
-    """The table in its layout, with the O-TPT paper's numbers; or next to those of another paper."""
-    from otpt.report import build_tables, compare_with_paper, open_results
+def _tables(table: PlannedTable, runs: list[PlannedRun], paper: str) -> list[otpt.report.Table]:
+    """Return the table in its layout, with the O-TPT paper's numbers; or next to those of another paper."""
     from otpt.report.papers import OTPT
 
-    results = open_results([run.folder for run in runs])
+    results = otpt.report.open_results([run.folder for run in runs])
     bench = table.backbone == "bench"
-    shown = build_tables(
+    shown = otpt.report.build_tables(
         results,
         table.layout,
         datasets=[run.dataset for run in runs],
@@ -142,23 +139,25 @@ def _tables(table: PlannedTable, runs: list[PlannedRun], paper: str) -> list[Tab
     if paper == OTPT or bench:
         return shown
     try:
-        return [*shown, *compare_with_paper(results, paper, backbone=table.backbone, tables=[table.number])]
+        return [
+            *shown,
+            *otpt.report.compare_with_paper(results, paper, backbone=table.backbone, tables=[table.number]),
+        ]
     except OtptError as error:
         note(str(error))
         return shown
 
 
 def _seconds(run: PlannedRun, *, views: int) -> float | None:
-    """Predicted time of what a run has still to do on this machine; None if it is unknown."""
+    """Predict the time of the remaining images on this machine; None if it is unknown."""
     from otpt.cli.costs import HERE, predict_cost
-    from otpt.data import find_entry
-    from otpt.methods import get_methods
 
-    entry = find_entry(run.dataset)
+    entry = otpt.data.find_entry(run.dataset)
     if run.left is None or entry is None or entry.classes is None or run.model == "pocket":
         return None
     augmix = entry.augmix if run.augmix is None else run.augmix
-    return run.left * predict_cost(run.model, get_methods(run.methods), HERE, entry.classes, views, augmix).seconds
+    methods = otpt.methods.get_methods(run.methods)
+    return run.left * predict_cost(run.model, methods, HERE, entry.classes, views, augmix).seconds
 
 
 def _print_plan(plan: Plan) -> None:
@@ -186,9 +185,7 @@ def _print_plan(plan: Plan) -> None:
 
 
 def _amount(runs: Sequence[PlannedRun], methods: str = "") -> str:
-    """Images to predict, and how long that takes if it is known."""
-    from otpt.evaluation import duration
-
+    """Describe the number of images to predict and the time, if it is known."""
     known = [run.seconds for run in runs if run.seconds is not None]
-    time = f", about {duration(sum(known))} here" if len(known) == len(runs) else ""
+    time = f", about {otpt.evaluation.duration(sum(known))} here" if len(known) == len(runs) else ""
     return f"{sum(run.left or 0 for run in runs)} images to predict{methods}{time}"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-import math
 import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from cyclopts import Parameter, validators
 
 from otpt.cli import options as o
 from otpt.cli.doctor import missing_packages
@@ -18,40 +19,44 @@ from otpt.errors import OtptError
 from otpt.settings import DEFAULT_METHOD
 
 if TYPE_CHECKING:
-    from otpt.serve import ServiceConfig
+    from otpt.serve import Limits, ServiceConfig
 
 _MIB = 1 << 20
 _UNITS = {"body": _MIB, "memory": _MIB, "pixels": 1_000_000}
+
+
+def _limit(help: str, name: str) -> Parameter:
+    return o.option(help, name, validator=validators.Number(gt=0, lt=1e9))
 
 
 @o.option_group("Limits")
 class LimitOptions:
     """What a request may cost."""
 
-    body: Annotated[float | None, o.option("MiB of a request (default: 16)", "--max-body")] = None
-    memory: Annotated[float | None, o.option("MiB of all requests in progress (default: 512)", "--max-memory")] = None
-    pixels: Annotated[float | None, o.option("million pixels of an image (default: 50)", "--max-pixels")] = None
-    images: Annotated[int | None, o.option("images of a request (default: 16)", "--max-images")] = None
-    labels: Annotated[int | None, o.option("labels of a request (default: 2000)", "--max-labels")] = None
-    label_length: Annotated[int | None, o.option("characters of a label (default: 200)", "--max-label-length")] = None
-    texts: Annotated[int | None, o.option("labels × templates of a request (default: 8000)", "--max-texts")] = None
-    views: Annotated[int | None, o.option("views of an image (default: 64)", "--max-views")] = None
-    queue: Annotated[int | None, o.option("images in progress; beyond, requests get 429 (default: 128)")] = None
-    share: Annotated[float | None, o.option("part of queue and memory that one client holds (default: 0.5)")] = None
-    arrival: Annotated[float | None, o.option("seconds for a request to arrive (default: 30)")] = None
-    seconds: Annotated[float | None, o.option("seconds for a request to be answered (default: 60)")] = None
-    text_cache: Annotated[float, o.option("MiB of prepared class lists in memory")] = 2048
+    body: Annotated[float | None, _limit("MiB of a request (default: 16)", "--max-body")] = None
+    memory: Annotated[float | None, _limit("MiB of all requests in progress (default: 512)", "--max-memory")] = None
+    pixels: Annotated[float | None, _limit("million pixels of an image (default: 50)", "--max-pixels")] = None
+    images: Annotated[int | None, _limit("images of a request (default: 16)", "--max-images")] = None
+    labels: Annotated[int | None, _limit("labels of a request (default: 2000)", "--max-labels")] = None
+    label_length: Annotated[int | None, _limit("characters of a label (default: 200)", "--max-label-length")] = None
+    texts: Annotated[int | None, _limit("labels × templates of a request (default: 8000)", "--max-texts")] = None
+    views: Annotated[int | None, _limit("views of an image (default: 64)", "--max-views")] = None
+    queue: Annotated[int | None, _limit("images in progress; beyond, requests get 429 (default: 128)", "--queue")] = (
+        None
+    )
+    share: Annotated[
+        float | None, _limit("part of queue and memory that one client holds (default: 0.5)", "--share")
+    ] = None
+    arrival: Annotated[float | None, _limit("seconds for a request to arrive (default: 30)", "--arrival")] = None
+    seconds: Annotated[float | None, _limit("seconds for a request to be answered (default: 60)", "--seconds")] = None
+    text_cache: Annotated[float, o.option("MiB of prepared class lists in memory", at_least=0)] = 2048
 
-    def limits(self) -> Any:
-        """The limits, in bytes and pixels."""
+    def limits(self) -> Limits:
+        """Return the limits, in bytes and pixels."""
         from otpt.serve import Limits
 
-        given = {name: value for name in Limits.model_fields if (value := getattr(self, name, None)) is not None}
-        if infinite := next((name for name, value in given.items() if not math.isfinite(value)), None):
-            raise OtptError(f"The limit {infinite} is {given[infinite]}; expected a finite number.")
-        return Limits(
-            **{name: round(value * _UNITS[name]) if name in _UNITS else value for name, value in given.items()}
-        )
+        found = o.given(self, Limits.model_fields)
+        return Limits(**{name: round(found[name] * _UNITS[name]) if name in _UNITS else found[name] for name in found})
 
 
 def serve(
@@ -126,21 +131,18 @@ def serve(
 
 
 def _named_models(given: tuple[str, ...]) -> dict[str, str]:
-    """``NAME=SPEC`` or ``SPEC``, which is its own name; each name once."""
+    """Read ``NAME=SPEC``, or ``SPEC``, which is its own name."""
     found: dict[str, str] = {}
     for each in given:
         name, equals, spec = each.partition("=")
-        name, spec = (name, spec) if equals else (each, each)
-        if not name or not spec:
-            raise OtptError(f"--backbone was given {each!r}; expected a backbone, or NAME=BACKBONE.")
-        if name in found:
-            raise OtptError(f"--backbone was given {name!r} twice; expected different names, as NAME=BACKBONE.")
-        found[name] = spec
+        if not name or name in found or (equals and not spec):
+            raise OtptError(f"--backbone was given {each!r}; expected BACKBONE or NAME=BACKBONE, and each name once.")
+        found[name] = spec or name
     return found
 
 
 def _class_lists(classes: tuple[str, ...]) -> Any:
-    """The class lists of ``--classes`` by name: of files, of all files of a folder, or of names as "default"."""
+    """Return the class lists of ``--classes`` by name: of files, of folders, or of names as "default"."""
     from otpt.data.classes import read_class_list
     from otpt.serve.config import read_folder
 
@@ -160,7 +162,7 @@ def _class_lists(classes: tuple[str, ...]) -> Any:
 def _application(
     config: ServiceConfig, ray: o.RayOptions, port: int, guard: dict[str, Any]
 ) -> AbstractContextManager[Any]:
-    """The application of this process, or a proxy in front of replicas on Ray."""
+    """Return the application of this process, or a proxy in front of replicas on Ray."""
     if ray.check():
         return _on_ray(config, ray, port, guard)
     from otpt.serve import Service, create_app
@@ -170,7 +172,7 @@ def _application(
 
 @contextmanager
 def _on_ray(config: ServiceConfig, options: o.RayOptions, port: int, guard: dict[str, Any]) -> Iterator[Any]:
-    """The proxy's application, as long as the replicas run; other applications on the cluster stay."""
+    """Run replicas and yield the proxy's application; other applications on the cluster stay."""
     from otpt.evaluation.ray import connected, import_ray
 
     # Ray writes to standard output when a worker dies

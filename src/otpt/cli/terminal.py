@@ -8,18 +8,15 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-_WIDE = 10_000
-_words: list[str] = []
+import otpt
 
-
-def set_command_line(words: Sequence[str]) -> None:
-    """Record the words of the command that is run."""
-    _words[:] = words
+words: list[str] = []
+"""The words of the current command."""
 
 
 def command_line() -> str:
-    """The command that is run, as a shell takes it."""
-    return shlex.join(["otpt", *_words])
+    """Return the current command in the syntax of a shell."""
+    return shlex.join(["otpt", *words])
 
 
 def say(line: str) -> None:
@@ -32,8 +29,13 @@ def note(line: str) -> None:
     say(f"note: {line}")
 
 
+def make_progress() -> otpt.evaluation.Progress:
+    """Return a progress bar on a terminal, or lines of a log."""
+    return otpt.evaluation.Progress(log=say)
+
+
 def terminal_width() -> int | None:
-    """Columns of the terminal; None if the output is no terminal."""
+    """Return the columns of the terminal; None if the output is no terminal."""
     from rich.console import Console
 
     console = Console()
@@ -45,12 +47,12 @@ def print_json(value: Any) -> None:
     print(json.dumps(value, indent=2, ensure_ascii=False))
 
 
-def print_table(head: Sequence[str], rows: Iterable[Sequence[str]], *, names: int = 1, width: int = _WIDE) -> None:
+def print_table(head: Sequence[str], rows: Iterable[Sequence[str]], *, names: int = 1, width: int = 10_000) -> None:
     """Print a table in the width of the terminal; elsewhere in ``width`` characters.
 
     Args:
-        names: number of columns of text, which are aligned left and may be wrapped; the others hold numbers. A
-            negative number also counts the last columns: −1 is the first and the last.
+        names: number of columns of text, which are aligned left and may be wrapped; the others hold numbers. −N means
+            the first column and the last N.
     """
     from rich.console import Console
     from rich.table import Table
@@ -58,9 +60,8 @@ def print_table(head: Sequence[str], rows: Iterable[Sequence[str]], *, names: in
 
     console = Console(highlight=False, markup=False, width=terminal_width() or width)
     table = Table(box=None, pad_edge=False, header_style="bold", show_header=any(head))
-    text = set(range(names)) if names >= 0 else {0, *range(len(head) + names, len(head))}
     for at, title in enumerate(head):
-        numbers = at not in text
+        numbers = at >= names if names >= 0 else 0 < at < len(head) + names
         table.add_column(Text(title), justify="right" if numbers else "left", no_wrap=numbers, overflow="fold")
     for row in rows:
         table.add_row(*(Text(str(cell)) for cell in row))
@@ -70,5 +71,5 @@ def print_table(head: Sequence[str], rows: Iterable[Sequence[str]], *, names: in
 
 
 def plural(count: int, noun: str) -> str:
-    """A number with its noun, such as "1 image" or "2 images"."""
+    """Return a number with its noun, such as "1 image" or "2 images"."""
     return f"{count} {noun}{'s' * (count != 1)}"

@@ -7,15 +7,12 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
+import otpt
 from otpt.cli import options as o
 from otpt.cli.terminal import say
 from otpt.files import write_atomically
-
-if TYPE_CHECKING:
-    from otpt.data import Dataset
-    from otpt.learning import Epoch, Recipe
 
 
 @o.option_group("Data")
@@ -26,13 +23,11 @@ class TrainingData:
     classes: o.Classes = None
     split: Annotated[str | None, o.option("split to learn from (default: train; user data have only one)")] = None
 
-    def load(self, spec: str, split: str | None = None) -> Dataset:
+    def load(self, spec: str, split: str | None = None) -> otpt.data.Dataset:
         """Load the images."""
-        from otpt.data import find_entry, load_dataset
-
-        has_splits = find_entry(spec) is not None or spec.startswith(("emoji/", "hf:"))
+        has_splits = otpt.data.find_entry(spec) is not None or spec.startswith(("emoji/", "hf:"))
         split = (self.split or split or "train") if has_splits else "test"
-        return load_dataset(spec, root=self.data, classes=o.read_classes(self.classes), split=split)
+        return otpt.data.load_dataset(spec, root=self.data, classes=o.read_classes(self.classes), split=split)
 
 
 @o.option_group("Training")
@@ -73,11 +68,9 @@ def coop(
     otpt train coop dtd --data ~/data --shots 16 --out dtd.safetensors
     otpt evaluate dtd --data ~/data --methods coop+o-tpt --context dtd.safetensors
     """
-    from otpt.learning import COOP, train_coop
-
-    recipe = replace(COOP, crops=crops, sigma=sigma)
+    recipe = replace(otpt.learning.COOP, crops=crops, sigma=sigma)
     more = {"tokens": tokens, "class_specific": class_specific, "cache": cache.open()}
-    return _run("coop", train_coop, data.load(dataset), training, recipe, model, more)
+    return _run("coop", otpt.learning.train_coop, data.load(dataset), training, recipe, model, more)
 
 
 def maple(
@@ -94,33 +87,27 @@ def maple(
 
     otpt train maple dtd --data ~/data --out dtd-maple.safetensors
     """
-    from otpt.learning import MAPLE, train_maple
-
     more = {"depth": depth, "tokens": tokens}
-    return _run("maple", train_maple, data.load(dataset), training, MAPLE, model, more)
+    return _run("maple", otpt.learning.train_maple, data.load(dataset), training, otpt.learning.MAPLE, model, more)
 
 
 def _run(
     kind: str,
     train: Callable[..., Any],
-    dataset: Dataset,
+    dataset: otpt.data.Dataset,
     training: TrainingOptions,
-    recipe: Recipe,
+    recipe: otpt.learning.Recipe,
     model: o.ModelOptions,
     more: dict[str, Any],
 ) -> int:
     from otpt.prompts.learned import write_learned
-    from otpt.runs import folder_name
 
-    names = ("shots", "epochs", "batch", "learning_rate", "seed")
-    given = {name: getattr(training, name) for name in names if getattr(training, name) is not None}
-    recipe = replace(recipe, **given)
+    recipe = replace(recipe, **o.given(training, ("shots", "epochs", "batch", "learning_rate", "seed")))
     o.use_threads(training.threads)
-    files = training.out or (Path(f"{folder_name(dataset.name)}-{kind}.safetensors"),)
-    o.check_output(*files)
+    files = training.out or (Path(f"{otpt.runs.folder_name(dataset.name)}-{kind}.safetensors"),)
     accuracy = 0.0
 
-    def on_epoch(epoch: Epoch) -> None:
+    def on_epoch(epoch: otpt.learning.Epoch) -> None:
         nonlocal accuracy
         accuracy = epoch.accuracy
         if training.json:
