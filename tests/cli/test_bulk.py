@@ -66,13 +66,6 @@ def test_features_that_do_not_fit(otpt: Run, images: Path, words: tuple[str, ...
     assert "f.csv" in err
 
 
-def test_a_source_is_looked_up_before_the_model(otpt: Run, words: tuple[str, ...]) -> None:
-    for word in ("nowhere", "nowhere.parquet", "nowhere-{0..2}.tar"):
-        code, _, err = otpt("predict", word, "--classes", "cat", "dog", "--backbone", "local-dir:no-model")
-        assert code == 2
-        assert "nowhere" in err
-
-
 def test_a_damaged_shard_keeps_what_is_finished(
     otpt: Run, images: Path, words: tuple[str, ...], tmp_path: Path
 ) -> None:

@@ -63,6 +63,8 @@ def test_bad_input(otpt: Run, images: Path, run_folder: Path, words: list[str], 
     "words",
     [
         ["predict", "absent-folder/", "--classes", "cat", "dog"],
+        ["predict", "absent.parquet", "--classes", "cat", "dog"],
+        ["predict", "absent-{0..2}.tar", "--classes", "cat", "dog"],
         ["evaluate", "PHOTOS", "--methods", "otpt"],
         ["evaluate", "PHOTOS", "--out", "PHOTO"],
         ["serve", "--backbone", "pocket", "--classes", "@absent.txt"],

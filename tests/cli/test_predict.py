@@ -39,9 +39,10 @@ def test_options_of_several_words_stand_before_or_after_images(otpt: Run, images
     assert after[0] == 0
 
 
-@pytest.mark.parametrize("given", [["cat,dog"], ["@list.txt"], ["cat", "dog"], ["cat", "--classes", "dog"]])
+@pytest.mark.parametrize("given", [["cat,dog"], ["@list.txt"], ["cat", "@one.txt"], ["cat", "--classes", "dog"]])
 def test_spellings_of_a_class_list(otpt: Run, images: Path, model: str, given: list[str], tmp_path: Path) -> None:
     (tmp_path / "list.txt").write_text("# prompt: a sketch of a\ncat\ndog\n", encoding="utf-8")
+    (tmp_path / "one.txt").write_text("dog\n", encoding="utf-8")
     code, out, _ = otpt("predict", images / "dog" / "1.png", "--backbone", model, "--json", "--classes", *given)
     assert code == 0
     assert {each["label"] for each in json.loads(out)["top"]} == {"cat", "dog"}
@@ -84,14 +85,6 @@ def test_an_unreadable_image_is_counted_once_and_truly(
     assert code == 2
     assert "4 of 5 images" in out
     assert list(pd.read_csv(tmp_path / "some.csv").error.notna()) == [False] * 4 + [True]
-
-
-def test_cells_that_a_spreadsheet_would_compute_are_quoted(otpt: Run, images: Path, model: str, tmp_path: Path) -> None:
-    words = ("--classes", "=cmd|calc", "@list.txt", "--backbone", model, "--views", "2", "-o", "p.csv", "--top", "2")
-    (tmp_path / "list.txt").write_text("+dog\n", encoding="utf-8")
-    assert otpt("predict", images / "cat", *words)[0] == 0
-    row = pd.read_csv(tmp_path / "p.csv").iloc[0]
-    assert {row["label_1"], row["label_2"]} == {"'=cmd|calc", "'+dog"}
 
 
 def test_options_of_a_toml_file(otpt: Run, images: Path, model: str, tmp_path: Path) -> None:

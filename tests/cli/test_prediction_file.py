@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -44,7 +42,7 @@ def predict(path: Path, images: list[str] = IMAGES, **options: Any) -> Predictio
 
 
 @pytest.mark.parametrize("name", ["all.csv", "all.jsonl"])
-@pytest.mark.parametrize("stop", [0, 1, 3, 5])
+@pytest.mark.parametrize("stop", [0, 3])
 def test_a_file_that_is_cut_off_anywhere_continues_to_the_same_bytes(name: str, stop: int, tmp_path: Path) -> None:
     path = tmp_path / name
     predict(path)
@@ -52,7 +50,7 @@ def test_a_file_that_is_cut_off_anywhere_continues_to_the_same_bytes(name: str, 
     predict(path, IMAGES[:stop], overwrite=True)
     begun, state = path.read_bytes() if stop else b"", (tmp_path / f"{name}.job.json").read_bytes()
     assert whole.startswith(begun)
-    for size in range(len(begun), len(whole) + 1, 7):  # a kill while the next rows are written
+    for size in range(len(begun), len(whole) + 1, 23):  # a kill while the next rows are written
         path.write_bytes(whole[:size])
         (tmp_path / f"{name}.job.json").write_bytes(state)
         predict(path)
@@ -71,40 +69,52 @@ def test_an_output_that_was_changed_is_not_continued(tmp_path: Path) -> None:
     assert path.read_bytes() == whole
 
 
-@pytest.mark.parametrize("stop", [0, 1, 3, 5])
-def test_parts_continue_and_are_joined(stop: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole, path = tmp_path / "whole.parquet", tmp_path / "all.parquet"
-    predict(whole)
+class Killed(BaseException):
+    """The end of a process."""
+
+
+@pytest.mark.parametrize("name", ["all.jsonl", "all.parquet", "folder"])
+def test_a_kill_between_any_two_operations(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prediction_file, "_FLUSH_SECONDS", 0)
     monkeypatch.setattr(prediction_file, "_PART_ROWS", 4)
-    stopped = opened(path)
-    for image in IMAGES[:stop]:
-        stopped(rows(image))
-        stopped.flush()
-    stopped.close()
-    assert not path.exists()
-    parts = sorted((tmp_path / "all.parquet.parts").glob("part-*"))
-    assert len(parts) < 3
-    if stop > 1:  # as a kill between a merge and its clean-up leaves it
-        shutil.copy(parts[0], parts[0].with_name("part-000000000000-000000000001.parquet"))
-    assert predict(path).failed == 1
-    pd.testing.assert_frame_equal(pd.read_parquet(path), pd.read_parquet(whole))
+    operations: list[str] = []
+    last = 0
+
+    def counted(operation: str) -> None:
+        real = getattr(PredictionFile, operation)
+
+        def call(*arguments: Any) -> None:
+            operations.append(operation)
+            if len(operations) == last:
+                raise Killed
+            real(*arguments)
+
+        monkeypatch.setattr(PredictionFile, operation, call)
+
+    for operation in ("_append", "_write", "_join", "_remove"):
+        counted(operation)
+    predict(tmp_path / name)
+    total, expected = len(operations), read(tmp_path / name)
+    for number in range(2, total + 1):
+        path, last = tmp_path / str(number) / name, number
+        operations.clear()
+        with pytest.raises(Killed):
+            predict(path)
+        operations.clear()
+        last = 0
+        assert predict(path).failed == 1
+        pd.testing.assert_frame_equal(read(path), expected)
+    assert len(list((tmp_path / "2").iterdir())) == 2  # the output and the description of the job
     assert predict(path).done == 5
-    predict(path, [*IMAGES, "6.png"])
-    assert pd.read_parquet(path)["image"].tolist() == [image for image in [*IMAGES, "6.png"] for _ in rows(image)]
-    assert {each.name for each in tmp_path.iterdir() if each.name.startswith((".", "all"))} == {
-        "all.parquet",
-        "all.parquet.job.json",
-    }
+    predict(path, [*IMAGES, "6.png"])  # a finished file grows
+    assert read(path)["image"].tolist() == [image for image in [*IMAGES, "6.png"] for _ in rows(image)]
 
 
-def test_a_folder_of_parts(tmp_path: Path) -> None:
-    folder = tmp_path / "folder"
-    predict(folder)
-    assert len(pd.read_parquet(folder)) == 9
-    assert predict(folder).done == 5
+def read(path: Path) -> pd.DataFrame:
+    return pd.read_json(path, lines=True) if path.suffix == ".jsonl" else pd.read_parquet(path)
 
 
-@pytest.mark.parametrize("name", ["all.csv", "all.jsonl", "all.parquet"])
+@pytest.mark.parametrize("name", ["all.csv", "all.jsonl", "all.parquet", "folder"])
 def test_names_that_are_no_text_and_occur_twice(name: str, tmp_path: Path) -> None:
     images = ["\udcff.png", "\udcff.png", "=1.png", "a,b\n.png"]
     predict(tmp_path / name, images)
@@ -147,19 +157,3 @@ def test_only_bad_images(tmp_path: Path) -> None:
     for wrong in ("all.txt", "s3://bucket/all.csv"):
         with pytest.raises(OtptError, match=wrong):
             PredictionFile(wrong, JOB)
-
-
-@pytest.mark.parametrize("name", ["all.csv", "all.parquet"])
-def test_a_full_disk_keeps_what_is_finished(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = opened(tmp_path / name)
-    file(rows("0.png"))
-    file.flush()
-    with monkeypatch.context() as full:
-        full.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(OSError(errno.ENOSPC, "No space left on device")))
-        file(rows("1.png"))
-        with pytest.raises(OtptError, match="No space left"):
-            file.flush()
-    file.close()
-    predict(tmp_path / name)
-    frame = pd.read_csv(tmp_path / name) if name.endswith("csv") else pd.read_parquet(tmp_path / name)
-    assert frame["image"].tolist() == [image for image in IMAGES for _ in rows(image)]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
+
+from .conftest import Run
 
 OTPT = [sys.executable, "-m", "otpt"]
 LISTED = (
@@ -32,29 +33,31 @@ def test_starts_without_torch(words: list[str], code: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_ends_with_one_line_and_keeps_what_is_finished(
-    number: int, code: int, model: str, images: Path, tmp_path: Path
-) -> None:
+def test_a_signal_ends_with_one_line_and_keeps_finished_rows(model: str, images: Path, tmp_path: Path) -> None:
     words = ["evaluate", str(images), "--backbone", model, "--methods", "zero-shot", "--no-cache"]
     more = ["--seeds", *map(str, range(200)), "--shard-size", "2", "--out", "run"]
-    process = subprocess.Popen(
-        [*OTPT, *words, *more],
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=tmp_path,
-        # a test run in the background ignores SIGINT, and so would the command
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
-    )
+    process = subprocess.Popen([*OTPT, *words, *more], stderr=subprocess.PIPE, text=True, cwd=tmp_path)
     deadline = time.monotonic() + 120
     while not list((tmp_path / "run").rglob("*.parquet")) and time.monotonic() < deadline:
         time.sleep(0.1)
-    process.send_signal(number)
+    process.terminate()
     _, err = process.communicate(timeout=60)
-    assert process.returncode == code
+    assert process.returncode == 143
     assert err.splitlines()[-1].startswith("otpt: stopped; ")
     assert "Traceback" not in err
     assert list((tmp_path / "run").rglob("*.parquet"))
+
+
+def test_ctrl_c_ends_with_one_line(
+    otpt: Run, run_folder: Path, model: str, images: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("otpt.evaluation.evaluate", interrupted)
+    code, out, err = otpt("evaluate", images, "--backbone", model, "--methods", "zero-shot", "--out", run_folder)
+    assert (code, out) == (130, "")
+    assert f"16 of 16 images are finished in {str(run_folder)!r}" in err
 
 
 def test_a_reader_that_goes_away_is_no_error() -> None:

@@ -173,8 +173,6 @@ def evaluate(
         from otpt.cli.labels import FILES, show_labels
 
         file = out if out is not None and out.suffix.lower() in FILES else None
-        if file is not None:
-            o.check_output(file)
         chosen = options.method.methods([MULTI_LABEL] if methods == DEFAULT_METHODS else methods)
         folder = None if file else out
         result = options.evaluate(datasets, chosen, out=folder, calibration=calibration, multi_label=True)
@@ -229,7 +227,7 @@ def _prompts(word: str) -> list[otpt.Prompt]:
 
 def print_result(result: otpt.evaluation.Result, *, as_json: bool) -> int:
     """Print one table of metrics and missing images; returns the exit code."""
-    from otpt.cli.metrics import print_summary, records
+    from otpt.cli.results import print_summary, records
 
     if as_json:
         print_json(

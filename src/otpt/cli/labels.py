@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import otpt
 from otpt.cli import options as o
 from otpt.cli.terminal import command_line, plural, print_json, print_table, terminal_width
 from otpt.errors import OtptError
@@ -16,23 +17,19 @@ from otpt.settings import Settings
 if TYPE_CHECKING:
     import pandas as pd
 
-    from otpt.runs import Run
-
 FILES = (".csv", ".json", ".html")
 _SHOWN = 20
 """Number of labels that are printed."""
 
 
-def label_runs(folders: Sequence[Path]) -> list[Run]:
-    """The runs in these folders if all have several labels per image, else none."""
-    from otpt.runs import Run
-
-    runs = [Run(folder) for folder in folders]
+def label_runs(folders: Sequence[Path]) -> list[otpt.runs.Run]:
+    """Return the runs in these folders if all have several labels per image, else none."""
+    runs = [otpt.runs.Run(folder) for folder in folders]
     return runs if all(run.multi_label for run in runs) else []
 
 
 def show_labels(
-    runs: Sequence[Run],
+    runs: Sequence[otpt.runs.Run],
     *,
     out: Path | None = None,
     as_json: bool = False,
@@ -40,12 +37,10 @@ def show_labels(
     title: str = "Several labels per image",
 ) -> int:
     """Print the metrics of runs with several labels per image, or write them to a file; returns the exit code."""
-    from otpt.cli.metrics import records, write_csv
-    from otpt.cli.results import say_in_progress
-    from otpt.runs import label_results, results_frame
+    from otpt.cli.results import records, say_in_progress, write_csv
 
-    found = label_results(runs, n_bins=n_bins)
-    images = int(results_frame(runs).groupby("dataset")["images"].max().sum())
+    found = otpt.runs.label_results(runs, n_bins=n_bins)
+    images = int(otpt.runs.results_frame(runs).groupby("dataset")["images"].max().sum())
     values = {"runs": [str(run.folder) for run in runs], "images": images, "metrics": records(found)}
     over_all, by_label = label_tables(found)
     kind = "" if out is None else out.suffix.lower()
@@ -71,12 +66,11 @@ def show_labels(
     return say_in_progress(runs)
 
 
-def label_table_text(runs: Sequence[Run], form: str, *, n_bins: int | None = None) -> str:
-    """The metrics over all labels as a table in a format of ``otpt table``."""
+def label_table_text(runs: Sequence[otpt.runs.Run], form: str, *, n_bins: int | None = None) -> str:
+    """Return the metrics over all labels as a table in a format of ``otpt table``."""
     from otpt.report.formats import text_table
-    from otpt.runs import label_results
 
-    table, _ = label_tables(label_results(runs, n_bins=n_bins))
+    table, _ = label_tables(otpt.runs.label_results(runs, n_bins=n_bins))
     if form == "terminal":
         return text_table(table, len(table.columns) - 2, terminal_width()) + "\n"
     if form == "markdown":
@@ -87,7 +81,7 @@ def label_table_text(runs: Sequence[Run], form: str, *, n_bins: int | None = Non
 
 
 def label_tables(found: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The metrics over all labels, and of each label with the lowest average precision first, as strings."""
+    """Return the metrics over all labels, and of each label with the lowest average precision first, as strings."""
     from otpt.metrics.multi_label import METRICS, OF_ONE_LABEL
 
     keys = [key for key in ("model", "dataset", "seed", "prompt", "method") if found[key].nunique() > 1]
@@ -119,16 +113,14 @@ def export(
 
     otpt export --classes cat dog --backbone ViT-B-32/openai --out pets.onnx
     """
-    o.check_output(out)
     listed = o.read_classes(classes)
     if listed is None:
         raise OtptError("No class names were given; name at least two after --classes, or write --classes @FILE.")
-    from otpt.classifier import Classifier
     from otpt.tasks.export import check_exportable
 
     chosen = method.methods([methods])
     check_exportable(chosen[0])
     settings = Settings(methods=chosen, classes=listed.names, **method.settings(chosen), **calibration.settings())
-    Classifier(model.load(), settings).export(out)
+    otpt.Classifier(model.load(), settings).export(out)
     print(f"The model is in {str(out)!r}: views (B, V, 3, S, S) to probabilities (B, {len(listed.names)}).")
     return 0

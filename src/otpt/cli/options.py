@@ -15,7 +15,7 @@ from cyclopts import Parameter, validators
 
 import otpt
 from otpt.cli.terminal import note
-from otpt.errors import OtptError, cannot_read
+from otpt.errors import OtptError
 from otpt.settings import Settings
 
 DEFAULT_BACKBONE = "ViT-B-16/openai"
@@ -53,6 +53,11 @@ def out(help: str, metavar: str = "FILE", *suffixes: str) -> Parameter:
     """The option ``--out``: a file with one of the suffixes, or a folder if ``metavar`` is not FILE."""
     checks = (validators.Path(dir_okay=False, ext=suffixes),) if metavar == "FILE" else ()
     return option(help, "--out", "-o", metavar=metavar, validator=checks)
+
+
+def file_or_folder(help: str) -> Parameter:
+    """The option ``--out`` for a local or remote file or folder, as text."""
+    return option(help, "--out", "-o", metavar="FILE")
 
 
 def figure(help: str, *names: str) -> Parameter:
@@ -401,13 +406,12 @@ def pairs(words: Sequence[str], flag: str, example: str) -> dict[str, str]:
 
 
 def read_lines(words: Sequence[str], what: str) -> list[str]:
-    """Texts, where ``@FILE`` is replaced by the lines of a UTF-8 file that are not empty."""
+    """Return texts, with ``@FILE`` replaced by the non-empty lines of a UTF-8 file."""
+    from otpt.data.classes import read_text
+
     found: list[str] = []
     for word in words:
-        try:
-            text = Path(word[1:]).expanduser().read_text(encoding="utf-8-sig") if word.startswith("@") else word
-        except (OSError, ValueError) as error:
-            raise cannot_read(what, word[1:], error) from None
+        text = read_text(Path(word[1:]).expanduser(), what) if word.startswith("@") else word
         found += [line.strip() for line in text.splitlines() if line.strip()]
     return found
 
@@ -441,10 +445,3 @@ def _comma_list(text: str) -> list[str]:
     except (csv.Error, ValueError) as error:
         raise OtptError(f"--classes was given {text!r}, which is no comma list ({error}); write @FILE.") from None
     return [name for each in row if (name := " ".join(each.split()))]
-
-
-def check_output(*files: Path) -> None:
-    """Raise before any work if a file cannot be written."""
-    for path in files:
-        if path.is_dir() or (path.parent.exists() and not path.parent.is_dir()):
-            raise OtptError(f"Cannot write {str(path)!r}; expected the name of a file in a folder.")

@@ -33,7 +33,7 @@ def plan(
     otpt plan predict 20000 --classes 40
     """
     from otpt.cli.costs import GPU_CORES, GPUS, HERE, predict_cost
-    from otpt.cli.doctor import processor_name
+    from otpt.cli.lists import processor_name
     from otpt.threads import available_threads
 
     if not what:

@@ -60,8 +60,8 @@ def predict(
     ] = None,
     out: Annotated[
         str | None,
-        o.out(
-            "write to a .csv, .jsonl or .parquet file, or a folder of Parquet parts; the latter two also remote", "OUT"
+        o.file_or_folder(
+            "write to a .csv, .jsonl or .parquet file, or a folder of Parquet parts; the latter two also remote"
         ),
     ] = None,
     overwrite: Overwrite = False,
@@ -163,7 +163,7 @@ def predict(
 
 def embed(
     *images: Images,
-    out: Annotated[str, o.out("a .parquet file, or a folder of Parquet parts; also remote", "OUT")],
+    out: Annotated[str, o.file_or_folder("a .parquet file, or a folder of Parquet parts; also remote")],
     overwrite: Overwrite = False,
     views: Annotated[int, o.option("mean over this many views; 1: the clean view alone")] = 1,
     dtype: Annotated[Literal["float32", "float16"], o.option("type of the stored numbers")] = "float32",

@@ -241,10 +241,7 @@ class PredictionFile:
             write_atomically(Path(path), data)
 
     def _names(self, folder: str) -> list[str]:
-        try:
-            return [str(each) for each in self._fs.ls(folder, detail=False)] if self._fs.isdir(folder) else []
-        except FileNotFoundError:
-            return []
+        return [str(each) for each in self._fs.ls(folder, detail=False)] if self._fs.isdir(folder) else []
 
     # parts
 
@@ -268,6 +265,7 @@ class PredictionFile:
     def _write_part(self, rows: Sequence[Row], images: int) -> None:
         """Replace the last part by a longer one, or begin a new part."""
         import pyarrow as pa  # type: ignore[import-untyped]
+        from pyarrow import parquet
 
         if self._suffix and self.done and self._fs.isfile(self._file):
             self._fs.makedirs(self._parts, exist_ok=True)  # a finished file to which images are added
@@ -276,7 +274,9 @@ class PredictionFile:
         table = pa.concat_tables(tables, promote_options="permissive")
         self._columns = _error_last(table.column_names)
         before, self.done = self._part_name(self._first, self.done), self.done + images
-        self._write(self._part_name(self._first, self.done), _parquet_bytes(table.select(self._columns)))
+        sink = pa.BufferOutputStream()
+        parquet.write_table(table.select(self._columns), sink)
+        self._write(self._part_name(self._first, self.done), sink.getvalue().to_pybytes())
         self._write_state()
         if self._tables:
             self._remove(before)
@@ -370,15 +370,6 @@ def _columns_of(rows: Iterable[Row], key: str) -> list[str]:
 def _error_last(names: Iterable[str]) -> list[str]:
     """Return each name once, and ``error`` at the end."""
     return [*(name for name in dict.fromkeys(names) if name != "error"), "error"]
-
-
-def _parquet_bytes(table: Any) -> bytes:
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    sink = pa.BufferOutputStream()
-    parquet.write_table(table, sink)
-    return bytes(sink.getvalue().to_pybytes())
 
 
 def _suffix(path: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -13,8 +14,6 @@ from otpt.cli.terminal import command_line, make_progress, note, print_json, ter
 from otpt.errors import OtptError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from otpt.report.reproduce import Plan, PlannedRun, PlannedTable
 
 

@@ -6,14 +6,14 @@ import logging
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter, validators
 
 from otpt.cli import options as o
-from otpt.cli.doctor import missing_packages
+from otpt.cli.lists import missing_packages
 from otpt.cli.terminal import note
 from otpt.errors import OtptError
 from otpt.settings import DEFAULT_METHOD
@@ -97,7 +97,8 @@ def serve(
     """
     if missing := missing_packages("serve"):
         raise OtptError(f"otpt serve needs {', '.join(missing)}; install it with: pip install 'otpt[serve]'")
-    from otpt.serve.config import ServiceConfig, read_token
+    from otpt.serve import Service, ServiceConfig, create_app
+    from otpt.serve.config import read_token
     from otpt.serve.server import LOOPBACK, address_of, open_socket
     from otpt.serve.server import run as run_server
 
@@ -116,13 +117,20 @@ def serve(
         hosts=allow_urls,
         threads=threads,
     )
-    guard = {"token": read_token(token_file), "names": hosts or (LOOPBACK if host in LOOPBACK else None)}
+    guard: dict[str, Any] = {
+        "token": read_token(token_file),
+        "names": hosts or (LOOPBACK if host in LOOPBACK else None),
+    }
     if host not in LOOPBACK and token_file is None:
         note("Warning: everybody who can reach this address may use the service; --token-file restricts it.")
     o.use_threads(threads)
     listening = open_socket(host, port)
     try:
-        with _application(config, ray, port, guard) as app:
+        if ray.check():
+            serving: Any = _on_ray(config, ray, port, guard)
+        else:
+            serving = nullcontext(create_app(Service.from_config(config), **guard))
+        with serving as app:
             print(f"otpt: serving {', '.join(config.models)} at {address_of(listening)}", flush=True)
             run_server(app, listening, config.limits, log_level=log_level)
     finally:
@@ -147,27 +155,11 @@ def _class_lists(classes: tuple[str, ...]) -> Any:
     from otpt.serve.config import read_folder
 
     found: dict[str, Any] = {}
-    words = [word for word in classes if not word.startswith("@")]
-    if words:
+    if words := [word for word in classes if not word.startswith("@")]:
         found["default"] = o.read_classes(words)
-    for word in classes:
-        path = Path(word[1:]).expanduser()
-        if word.startswith("@") and path.is_dir():
-            found |= read_folder(path, ".txt", read_class_list)
-        elif word.startswith("@"):
-            found[path.stem] = o.read_classes([word])
+    for path in (Path(word[1:]).expanduser() for word in classes if word.startswith("@")):
+        found |= read_folder(path, ".txt", read_class_list) if path.is_dir() else {path.stem: read_class_list(path)}
     return found
-
-
-def _application(
-    config: ServiceConfig, ray: o.RayOptions, port: int, guard: dict[str, Any]
-) -> AbstractContextManager[Any]:
-    """Return the application of this process, or a proxy in front of replicas on Ray."""
-    if ray.check():
-        return _on_ray(config, ray, port, guard)
-    from otpt.serve import Service, create_app
-
-    return nullcontext(create_app(Service.from_config(config), **guard))
 
 
 @contextmanager

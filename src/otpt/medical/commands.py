@@ -246,7 +246,6 @@ def _path(out: Path | None, dataset: Dataset, name: str) -> Path:
     path = out or Path(f"{folder_name(dataset.name)}-{name}.safetensors")
     if path.suffix != ".safetensors":
         raise OtptError(f"--out was given {str(path)!r}; expected a name that ends in .safetensors.")
-    o.check_output(path)
     return path
 
 
