@@ -101,7 +101,7 @@ def test_official_lists(tmp_path: Path) -> None:
     put_images(tmp_path / "ISIC2018_Task3_Test_Input", ["ISIC_1.jpg"])
     truth = tmp_path / "ISIC2018_Task3_Test_GroundTruth.csv"
     truth.write_text("image,MEL,NV,BCC,AKIEC,BKL,DF,VASC\nISIC_1,1,1,0,0,0,0,0\n")
-    assert "line 2" in sentence("isic2018", root=tmp_path)
+    assert "one of them 1 in each row" in sentence("isic2018", root=tmp_path)
 
 
 def test_own_names_for_a_registered_set(tmp_path: Path) -> None:

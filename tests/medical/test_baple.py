@@ -23,7 +23,7 @@ from otpt.errors import OtptError
 from otpt.evaluation import EvaluationSettings, evaluate
 from otpt.medical.baple import BapleModel, Patch, read_start, triggered
 from otpt.medical.trained import read_trained_files
-from otpt.medical.training import BapleRecipe, BapleTrainer, train_baple
+from otpt.medical.training import BapleRecipe, BapleTraining, train_baple
 from otpt.methods import get_method
 
 pytestmark = pytest.mark.slow
@@ -185,7 +185,8 @@ def test_published_constants() -> None:
 
 
 def literal_step(
-    before: dict[str, Tensor],
+    context: Tensor,
+    noise: Tensor,
     pixels: Tensor,
     labels: Tensor,
     poisoned: Tensor,
@@ -193,12 +194,10 @@ def literal_step(
     names: tuple[str, ...],
     summed: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """All in one graph through the model's own towers; SGD's first step by hand: (context, noise, summed gradient)."""
+    """All in one graph through the model's own towers: (gradient of the context, noise, summed gradient)."""
     model = tiny_clip(dtype=torch.float64)
-    words = " ".join(["x"] * len(before["context"]))
-    literal = LiteralTuner(model, tokenizer(), names, words)
-    context = before["context"].clone().requires_grad_()
-    noise = before["noise"].clone().requires_grad_()
+    literal = LiteralTuner(model, tokenizer(), names, " ".join(["x"] * len(context)))
+    context, noise = context.clone().requires_grad_(), noise.clone().requires_grad_()
     texts = literal.text_features(context)
     cover, colour = (layer.double() for layer in Patch().layers(pixels.shape[-1]))
     pasted = pixels * (1 - cover) + colour * cover
@@ -212,67 +211,51 @@ def literal_step(
     loss = parts[0] + parts[1] + recipe.weight * literal_householder(texts)
     loss.backward()
     summed = summed + noise.grad
-    moved = (noise.detach() - 0.01 * summed.sign()).clamp(-8 / 255, 8 / 255)
-    velocity = context.grad + 5e-4 * context.detach()
-    return context.detach() - recipe.learning_rate * velocity, moved, summed
+    return context.grad, (noise.detach() - 0.01 * summed.sign()).clamp(-8 / 255, 8 / 255), summed
 
 
 @pytest.mark.parametrize("weight", [0.0, 18.0])
 def test_a_step_is_the_literal_one(weight: float) -> None:
-    recipe = replace(SMALL, weight=weight)
-    data = dataset()
-    trainer = BapleTrainer(tiny("float64"), data, recipe, start=None, patch=Patch())
+    recipe, names = replace(SMALL, weight=weight), dataset().class_names
+    training = BapleTraining(tiny("float64"), names, recipe)
     generator = torch.Generator().manual_seed(0)
     pixels = torch.rand(5, 3, 32, 32, generator=generator, dtype=torch.float64)
     labels, poisoned = torch.tensor([0, 1, 1, 0, 1]), torch.tensor([True, False, True, False, False])
-    before = {name: tensor.clone() for name, tensor in trainer.module.state_dict().items()}
-    assert 0 <= float(before["noise"].min()) < 0.1 < 0.9 < float(before["noise"].max()) <= 1  # U[0, 1), not clamped yet
-    trainer.step(pixels, labels, poisoned)
-    expected = literal_step(before, pixels, labels, poisoned, recipe, data.class_names, torch.zeros(3, 32, 32))
-    after = {name: tensor.clone() for name, tensor in trainer.module.state_dict().items()}
-    torch.testing.assert_close(after["context"], expected[0], rtol=0, atol=1e-9)
-    torch.testing.assert_close(after["noise"], expected[1], rtol=0, atol=1e-9)
+    context, noise = training.context, training.noise
+    assert 0 <= float(noise.min()) < 0.1 < 0.9 < float(noise.max()) <= 1  # U[0, 1), not clamped yet
+    first = training.step(pixels, labels, poisoned)
+    expected = literal_step(context, noise, pixels, labels, poisoned, recipe, names, torch.zeros(3, 32, 32))
+    torch.testing.assert_close(first.gradients[0], expected[0], rtol=0, atol=1e-8)
+    torch.testing.assert_close(training.noise, expected[1], rtol=0, atol=1e-9)
+    assert first.labels.tolist() == [0, 1, 0, 0, 1]  # the poisoned ones are of the target class
     # the second step's sign is that of both gradients together
-    trainer.step(pixels.flip(-1), labels, poisoned)
-    second = literal_step(after, pixels.flip(-1), labels, poisoned, recipe, data.class_names, expected[2])
-    torch.testing.assert_close(trainer.summed, second[2], rtol=0, atol=1e-8)
-    torch.testing.assert_close(trainer.noise, second[1], rtol=0, atol=1e-9)
-    alone = (after["noise"] - 0.01 * (second[2] - expected[2]).sign()).clamp(-8 / 255, 8 / 255)
+    noise = training.noise
+    training.step(pixels.flip(-1), labels, poisoned)
+    second = literal_step(context, noise, pixels.flip(-1), labels, poisoned, recipe, names, expected[2])
+    torch.testing.assert_close(training.summed, second[2], rtol=0, atol=1e-8)
+    torch.testing.assert_close(training.noise, second[1], rtol=0, atol=1e-9)
+    alone = (noise - 0.01 * (second[2] - expected[2]).sign()).clamp(-8 / 255, 8 / 255)
     assert not torch.equal(alone, second[1])
 
 
 def test_batches_without_poisoned_images_leave_the_noise_alone() -> None:
-    trainer = BapleTrainer(tiny(), dataset(), SMALL, start=None, patch=Patch())
-    noise = trainer.noise.clone()
-    trainer.step(torch.rand(2, 3, 32, 32), torch.tensor([0, 1]), torch.tensor([False, False]))
-    assert torch.equal(trainer.noise, noise)
-    trainer.step(torch.rand(2, 3, 32, 32), torch.tensor([0, 1]), torch.tensor([True, True]))
-    assert float(trainer.noise.abs().max()) <= 8 / 255 + 1e-8
+    training = BapleTraining(tiny(), dataset().class_names, SMALL)
+    noise = training.noise.clone()
+    training.step(torch.rand(2, 3, 32, 32), torch.tensor([0, 1]), torch.tensor([False, False]))
+    assert torch.equal(training.noise, noise)
+    training.step(torch.rand(2, 3, 32, 32), torch.tensor([0, 1]), torch.tensor([True, True]))
+    assert float(training.noise.abs().max()) <= 8 / 255 + 1e-8
 
 
 @pytest.mark.equality
-def test_training_is_the_same_again_and_after_a_stop(tmp_path: Path) -> None:
-    backbone, data = tiny(), dataset()
-    lines: list[str] = []
-    whole = train_baple(backbone, data, SMALL, say=lines.append)
-    assert [line.split(":")[0] for line in lines] == ["epoch 1 of 2", "epoch 2 of 2"]
-
-    class Stop(Exception):
-        pass
-
-    def stop(line: str) -> None:
-        raise Stop
-
-    checkpoint = tmp_path / "unfinished.pt"
-    with pytest.raises(Stop):
-        train_baple(backbone, data, SMALL, checkpoint=checkpoint, say=stop)
-    again: list[str] = []
-    resumed = train_baple(backbone, data, SMALL, checkpoint=checkpoint, say=again.append)
-    assert again[0] == "resuming after epoch 1 of 2"
-    assert not checkpoint.exists()
-    assert torch.equal(resumed.context, whole.context)
-    assert torch.equal(resumed.noise, whole.noise)
-    other = train_baple(backbone, data, replace(SMALL, seed=2))
+def test_training_is_the_same_again() -> None:
+    epochs: list[int] = []
+    whole = train_baple(tiny(), dataset(), SMALL, on_epoch=lambda epoch: epochs.append(epoch.number))
+    again = train_baple(tiny(), dataset(), SMALL)
+    other = train_baple(tiny(), dataset(), replace(SMALL, seed=2))
+    assert epochs == [1, 2]
+    assert torch.equal(again.context, whole.context)
+    assert torch.equal(again.noise, whole.noise)
     assert not torch.equal(other.context, whole.context)
 
 
@@ -283,7 +266,7 @@ def test_start_files(tmp_path: Path) -> None:
     torch.save({"state_dict": {"ctx": vectors}}, tmp_path / "model.pth.tar-50")
     assert torch.equal(read_start(tmp_path / "ctx.pt"), vectors)
     assert torch.equal(read_start(tmp_path / "model.pth.tar-50"), vectors)
-    start = BapleTrainer(tiny(), dataset(), SMALL, start=vectors, patch=Patch()).context
+    start = BapleTraining(tiny(), dataset().class_names, SMALL, start=vectors).context
     torch.testing.assert_close(start.detach(), vectors)
     torch.save(torch.randn(2, 3, 4), tmp_path / "deep.pt")
     with pytest.raises(OtptError, match=r"deep\.pt"):
@@ -292,7 +275,7 @@ def test_start_files(tmp_path: Path) -> None:
 
 def test_a_training_that_diverges_stops() -> None:
     with pytest.raises(OtptError, match="diverged in epoch 1"):
-        train_baple(tiny(), dataset(), replace(SMALL, first_learning_rate=1e38))
+        train_baple(tiny(), dataset(), replace(SMALL, warm_up=1e38))
     with pytest.raises(OtptError, match="bf16"):
         train_baple(tiny("bf16"), dataset(), SMALL)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from otpt.data import Dataset, find_entry
 from otpt.errors import OtptError
 from otpt.evaluation import EvaluationSettings, evaluate
 from otpt.medical import FROZEN_SIZE, training
-from otpt.medical.fpt import FptNetwork, fpt_network, sizes_for, write_fpt
+from otpt.medical.fpt import FptNetwork, fpt_network, write_fpt
 from otpt.medical.frozen_vit import (
     ISIC_MEAN,
     ISIC_STD,
@@ -38,8 +38,8 @@ from otpt.medical.training import (
     CROP_SCALE,
     JITTER,
     FptRecipe,
-    FptTrainer,
     augmented_side_pixels,
+    fpt_step,
     macro_auc,
     train_fpt,
 )
@@ -63,11 +63,13 @@ def test_published_constants() -> None:
     assert [recipe.rate(epoch) for epoch in (0, 10)] == [1e-4, pytest.approx(5e-5)]
     assert (ISIC_MEAN, ISIC_STD) == ((0.76356, 0.54661, 0.57075), (0.14041, 0.15191, 0.16923))
     assert (FROZEN_SIZE, SELECTED, CROP_SCALE, CROP_RATIO, JITTER) == (512, 0.2, (0.8, 1.0), (0.7, 1.3), 0.2)
-    sizes = sizes_for("fpt", classes=7, frozen_width=768, frozen_heads=12, depth=12)
-    assert (sizes.width, sizes.heads, sizes.hidden, sizes.size, sizes.blocks) == (96, 12, 384, 224, tuple(range(12)))
-    assert (sizes.prompts, sizes.prompt_width, sizes.dropout, sizes.patch) == (16, 96, 0.5, 16)
-    plus = sizes_for("fpt-plus", classes=7, frozen_width=768, frozen_heads=12, depth=12)
-    assert (plus.size, plus.blocks, plus.prompt_width) == (128, (6, 7, 8, 9, 10, 11), 768)
+    network = FptNetwork("fpt", 7, 768, 12, 12)
+    block, fusion = network.blocks[0], network.fusions[0]
+    assert (block.num_heads, block.fc1.in_features, block.fc1.out_features) == (12, 96, 384)
+    assert (network.size, network.frozen_blocks, network.patches.stride) == (224, tuple(range(12)), (16, 16))
+    assert (fusion.prompts.shape, fusion.dropout.p) == ((16, 96), 0.5)
+    plus = FptNetwork("fpt-plus", 7, 768, 12, 12)
+    assert (plus.size, plus.frozen_blocks, plus.fusions[0].prompts.shape) == (128, (6, 7, 8, 9, 10, 11), (16, 768))
 
 
 def test_frozen_vit_is_that_of_transformers(vit: Path, frozen: FrozenViT, tmp_path: Path) -> None:
@@ -75,7 +77,7 @@ def test_frozen_vit_is_that_of_transformers(vit: Path, frozen: FrozenViT, tmp_pa
     model = write_vit(tmp_path, hidden_size=32)
     pixels = torch.randn(2, 3, 48, 48, generator=torch.Generator().manual_seed(0))
     output = model(pixels, output_attentions=True, output_hidden_states=True, interpolate_pos_encoding=True)
-    found = frozen.keys_and_values(pixels, (0, 2))
+    found = frozen(pixels, (0, 2))
     tokens = 1 + 6 * 6
     kept = int(0.2 * tokens)
     assert found.shape == (2, 2, 2, 2, kept, 16)
@@ -96,26 +98,26 @@ def test_frozen_vit_is_that_of_transformers(vit: Path, frozen: FrozenViT, tmp_pa
 
 def literal_logits(network: FptNetwork, pixels: Tensor, keys_values: Tensor) -> Tensor:
     """One image, prompt by prompt and head by head."""
-    s, state = network.sizes, dict(network.named_parameters())
+    state, frozen_width, width, heads_of_both = dict(network.named_parameters()), 32, 4, 2
     patches = F.conv2d(pixels[None], state["patches.weight"], state["patches.bias"], stride=16)[0].flatten(1).t()
     x = torch.cat([state["class_token"][0], patches]) + state["positions"][0]
-    for b in range(len(s.blocks)):
+    for b in range(len(network.blocks)):
         fusion = network.fusions[b]
         queries = fusion.enter(fusion.prompts)
-        wide = s.frozen_width // s.frozen_heads
+        wide = frozen_width // heads_of_both
         rows = []
         for query in queries:
             heads = []
-            for h in range(s.frozen_heads):
+            for h in range(heads_of_both):
                 weights = (keys_values[b, 0, h] @ query[wide * h : wide * (h + 1)] / wide**0.5).softmax(0)
                 heads.append(weights @ keys_values[b, 1, h])
             rows.append(fusion.leave(torch.cat(heads)))
         both = torch.cat([x, torch.stack(rows)])
         block = network.blocks[b]
         normed = block.norm1(both)
-        narrow = s.width // s.heads
+        narrow = width // heads_of_both
         heads = []
-        for h in range(s.heads):
+        for h in range(heads_of_both):
             q, k, v = (
                 layer(normed)[:, narrow * h : narrow * (h + 1)] for layer in (block.query, block.key, block.value)
             )
@@ -129,18 +131,17 @@ def literal_logits(network: FptNetwork, pixels: Tensor, keys_values: Tensor) -> 
 
 @pytest.mark.parametrize("variant", ["fpt", "fpt-plus"])
 def test_side_network_is_the_literal_one(variant: str, frozen: FrozenViT) -> None:
-    sizes = replace(sizes_for(variant, classes=3, frozen_width=32, frozen_heads=2, depth=3), prompts=3, size=32)
     torch.manual_seed(0)
-    network = FptNetwork(sizes).double().eval()
-    pixels = torch.randn(2, 3, 32, 32, dtype=torch.float64)
-    keys_values = frozen.keys_and_values(torch.randn(2, 3, 48, 48), sizes.blocks).double()
+    network = FptNetwork(variant, 3, 32, 2, 3).double().eval()
+    pixels = torch.randn(2, 3, network.size, network.size, dtype=torch.float64)
+    keys_values = frozen(torch.randn(2, 3, 48, 48), network.frozen_blocks).double()
     found = network(pixels, keys_values)
     expected = torch.stack([literal_logits(network, *pair) for pair in zip(pixels, keys_values, strict=True)])
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-10)
 
 
 def test_what_is_made_orthogonal(frozen: FrozenViT) -> None:
-    network = FptNetwork(sizes_for("fpt", classes=3, frozen_width=32, frozen_heads=2, depth=3))
+    network = FptNetwork("fpt", 3, 32, 2, 3)
     expected = literal_householder(F.normalize(network.classifier.weight, dim=-1).detach())
     assert float(network.orthogonality().detach()) == pytest.approx(float(expected), abs=1e-5)
     blocks = [literal_householder(F.normalize(f.prompts, dim=-1).detach()) for f in network.fusions]
@@ -190,10 +191,10 @@ def test_end_to_end(vit: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 
 def test_files(frozen: FrozenViT, tmp_path: Path) -> None:
-    network = FptNetwork(sizes_for("fpt", classes=3, frozen_width=32, frozen_heads=2, depth=3))
+    network = FptNetwork("fpt", 3, 32, 2, 3)
     write_fpt(tmp_path / "a.safetensors", network, {"method": "fpt"})
     again = fpt_network(read_trained(tmp_path / "a.safetensors"))
-    assert asdict(again.sizes) == asdict(network.sizes)
+    assert again.arguments == network.arguments
     assert all(torch.equal(t, again.state_dict()[n]) for n, t in network.state_dict().items())
     torch.save({"classifier.weight": torch.zeros(3, 4)}, tmp_path / "best_validation_weights.pt")
     with pytest.raises(OtptError, match="not written by 'otpt train fpt'"):
@@ -230,29 +231,26 @@ SMALL = FptRecipe(epochs=2, batch=4, variant="fpt-plus")
 
 @pytest.mark.parametrize("rows", ["classifier", "prompts"])
 def test_a_step_is_the_literal_one(rows: str, frozen: FrozenViT) -> None:
-    """torch's AdamW with the gradient cut at norm one; the loss is cross-entropy and 18 times the term."""
+    """Cross-entropy and 18 times the term; the gradient clipped at norm one."""
     recipe = replace(SMALL, weight=18.0, rows=rows)
-    trainer = FptTrainer(frozen, dataset(NAMES, each=1), recipe)
-    for fusion in trainer.network.fusions:
+    network, twin = (FptNetwork("fpt-plus", 3, 32, 2, 3) for _ in range(2))
+    for fusion in network.fusions:
         fusion.dropout.p = 0.0
-    twin = FptNetwork(trainer.sizes)
-    twin.load_state_dict(trainer.network.state_dict())
+    twin.load_state_dict(network.state_dict())
     twin.eval()
     pixels, labels = torch.randn(2, 3, 128, 128), torch.tensor([0, 2])
-    keys_values = frozen.keys_and_values(torch.randn(2, 3, 48, 48), trainer.sizes.blocks)
+    keys_values = frozen(torch.randn(2, 3, 48, 48), network.frozen_blocks)
     units = [twin.classifier.weight] if rows == "classifier" else [fusion.prompts for fusion in twin.fusions]
     term = sum(literal_householder(F.normalize(unit, dim=-1)) for unit in units) / len(units)
-    loss = F.cross_entropy(twin(pixels, keys_values), labels) + 18.0 * term
+    logits = twin(pixels, keys_values)
+    loss = F.cross_entropy(logits, labels) + 18.0 * term
     loss.backward()
     norm = torch.stack([p.grad.norm() for p in twin.parameters()]).norm()
-    optimiser = torch.optim.AdamW(twin.parameters(), lr=1e-4, weight_decay=0.1)
-    for parameter in twin.parameters():
-        parameter.grad *= min(1.0, 1.0 / (float(norm) + 1e-6))
-    optimiser.step()
-    assert trainer.step(pixels, keys_values, labels) == pytest.approx(float(loss.detach()), rel=1e-5)
-    before = trainer.network.state_dict()
-    for name, expected in twin.state_dict().items():
-        torch.testing.assert_close(before[name], expected, rtol=0, atol=2e-5)
+    found = fpt_step(network, recipe, pixels, keys_values, labels)
+    torch.testing.assert_close(found.logits, logits.detach(), rtol=0, atol=1e-5)
+    for gradient, parameter in zip(found.gradients, twin.parameters(), strict=True):
+        expected = parameter.grad * min(1.0, 1.0 / (float(norm) + 1e-6))
+        torch.testing.assert_close(gradient, expected, rtol=0, atol=2e-5)
 
 
 @pytest.mark.parametrize("classes", [2, 4])
@@ -267,37 +265,24 @@ def test_auc_is_that_of_scikit_learn(classes: int) -> None:
 
 
 @pytest.mark.equality
-def test_training_is_the_same_again_and_after_a_stop(frozen: FrozenViT, tmp_path: Path) -> None:
-    data, validation = dataset(NAMES, each=2), dataset(NAMES, each=1, first=50, name="val")
-    lines: list[str] = []
-    whole = train_fpt(frozen, data, SMALL, validation=validation, keep=tmp_path / "keep", say=lines.append)
-    assert [line.split(":")[0] for line in lines] == ["epoch 1 of 2", "epoch 2 of 2"]
-    assert all("validation AUC" in line for line in lines)
-
-    class Stop(Exception):
-        pass
-
-    def stop(line: str) -> None:
-        raise Stop
-
-    checkpoint = tmp_path / "unfinished.pt"
-    with pytest.raises(Stop):
-        train_fpt(frozen, data, SMALL, validation=validation, checkpoint=checkpoint, say=stop)
-    resumed = train_fpt(frozen, data, SMALL, validation=validation, checkpoint=checkpoint)
-    for name, tensor in whole.state_dict().items():
-        assert torch.equal(tensor, resumed.state_dict()[name]), name
+def test_training_is_the_same_again_and_from_stored_keys(frozen: FrozenViT, tmp_path: Path) -> None:
+    data = dataset(NAMES, each=2)
+    found = [train_fpt(frozen, data, SMALL, keep=keep) for keep in (None, tmp_path, tmp_path)]
+    for name, tensor in found[0].state_dict().items():
+        assert torch.equal(tensor, found[1].state_dict()[name]), name
+        assert torch.equal(tensor, found[2].state_dict()[name]), name
 
 
-def test_the_best_epoch_by_validation_is_kept(frozen: FrozenViT, monkeypatch: pytest.MonkeyPatch) -> None:
-    data = dataset(NAMES, each=1)
-    areas = iter([0.9, 0.4])
-    trainer = FptTrainer(frozen, data, SMALL, validation=data)
+def test_the_best_epoch_by_validation_is_taken(frozen: FrozenViT, monkeypatch: pytest.MonkeyPatch) -> None:
+    data, areas, seen = dataset(NAMES, each=1), iter([0.9, 0.4]), []
     monkeypatch.setattr("otpt.medical.training.macro_auc", lambda *_: next(areas))
-    trainer.epoch(0)
-    first = {name: tensor.clone() for name, tensor in trainer.network.state_dict().items()}
-    trainer.epoch(1)
-    assert any(not torch.equal(first[n], t) for n, t in trainer.network.state_dict().items())
-    assert all(torch.equal(first[n], t) for n, t in trainer.best().state_dict().items())
+    best = train_fpt(frozen, data, SMALL, validation=data, on_epoch=lambda epoch, auc: seen.append(auc))
+    last = train_fpt(frozen, data, SMALL)
+    monkeypatch.setattr(FptRecipe, "rate", lambda recipe, epoch: recipe.learning_rate if epoch == 0 else 0.0)
+    first = train_fpt(frozen, data, SMALL)
+    assert seen == [0.9, 0.4]
+    assert not torch.equal(best.classifier.weight, last.classifier.weight)
+    assert torch.equal(best.classifier.weight, first.classifier.weight)
 
 
 def test_augmentation_is_keyed_by_image_and_epoch() -> None:
@@ -311,9 +296,8 @@ def test_augmentation_is_keyed_by_image_and_epoch() -> None:
 def test_bad_training(frozen: FrozenViT) -> None:
     with pytest.raises(OtptError, match="diverged in epoch 1"):
         train_fpt(frozen, dataset(NAMES, each=2), replace(SMALL, learning_rate=1e30))
-    for names, words in ((("covid", "dog", "normal"), "Class 1"), (("covid", "normal"), "Class 2")):
-        with pytest.raises(OtptError, match=words):
-            FptTrainer(frozen, dataset(NAMES, each=1), FptRecipe(), validation=dataset(names, each=1))
+    with pytest.raises(OtptError, match="'covid', 'dog', 'normal'"):
+        train_fpt(frozen, dataset(NAMES, each=1), SMALL, validation=dataset(("covid", "dog", "normal"), each=1))
     with pytest.raises(OtptError, match="batch is 0"):
         FptRecipe(batch=0)
     with pytest.raises(OtptError, match="seed is -3"):

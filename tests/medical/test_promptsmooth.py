@@ -43,8 +43,9 @@ NAMES = ("cat", "dog", "red panda")
 
 
 def copies_of(clean: Tensor, **changes: object) -> Tensor:
-    settings = {"sigma": 0.25, "count": 6, "seed": 3, "image_id": "p", "batch": 4, **changes}
-    return torch.cat(list(noisy_copies(clean, tiny_preprocessing(), **settings)))  # type: ignore[arg-type]
+    settings = {"count": 6, "seed": 3, "image_id": "p", **changes}
+    smoothing = Smoothing(batch=settings.pop("batch", 4))
+    return torch.cat(list(noisy_copies(clean, tiny_preprocessing(), smoothing, **settings)))  # type: ignore[arg-type]
 
 
 def test_published_constants() -> None:
@@ -90,13 +91,13 @@ def test_noise_depends_on_seed_image_and_purpose_alone() -> None:
 def test_the_step_is_the_literal_one(name: str) -> None:
     """torch's AdamW on all copies, whole sentences through the model's own tower, in float64."""
     backbone = tiny("float64")
-    smoother = Smoother(backbone, Smoothing(copies=7, batch=4))
     text = prompt_state(backbone, NAMES, Prompt("a photo of a"))
+    smoother = Smoother(backbone, text, Smoothing(copies=7, batch=4))
     config = get_method(name).tuning("fine-grained")
     assert config is not None
-    tuned = smoother.tune(image(1), text, [config], seed=3, image_id="p")
+    tuned = smoother.tune(image(1), [config], seed=3, image_id="p")
 
-    copies = torch.cat(list(noisy_copies(tuned.clean, backbone.preprocessing, 0.25, 7, seed=3, image_id="p")))
+    copies = torch.cat(list(noisy_copies(tuned.clean, backbone.preprocessing, Smoothing(), 7, seed=3, image_id="p")))
     features = backbone.encode_pixels(copies)
     literal = LiteralTuner(tiny_clip(dtype=torch.float64), tokenizer(), NAMES)
     context = literal.start.clone().requires_grad_()
@@ -116,13 +117,13 @@ def test_the_step_is_the_literal_one(name: str) -> None:
 
 def test_votes_count_every_copy_once() -> None:
     backbone = tiny()
-    smoother = Smoother(backbone, Smoothing(copies=4, batch=5))
     text = prompt_state(backbone, NAMES, Prompt("a photo of a"))
+    smoother = Smoother(backbone, text, Smoothing(copies=4, batch=5))
     configs = [config for name in METHODS if (config := get_method(name).tuning("fine-grained")) is not None]
-    tuned = smoother.tune(image(2), text, configs, seed=0, image_id="p")
-    found = smoother.labels(tuned, text, 12, "selection", seed=0, image_id="p")
+    tuned = smoother.tune(image(2), configs, seed=0, image_id="p")
+    found = smoother.labels(tuned, 12, "selection", seed=0, image_id="p")
     copies = list(
-        noisy_copies(tuned.clean, backbone.preprocessing, 0.25, 12, seed=0, image_id="p", purpose="selection")
+        noisy_copies(tuned.clean, backbone.preprocessing, Smoothing(), 12, seed=0, image_id="p", purpose="selection")
     )
     for row, texts in zip(found, tuned.text_features, strict=True):
         assert torch.equal(row, (backbone.encode_pixels(torch.cat(copies)) @ texts.mT).argmax(dim=1))
@@ -195,9 +196,9 @@ def test_a_method_without_objectives_keeps_the_init(tmp_path: Path) -> None:
         result = evaluate(data, backbone, chosen, out=tmp_path / f"run-{number}")
         found.append([row["probabilities"] for row in rows_of(result.run, "fixed-coop")])
     assert found[0] == found[1]
-    smoother, text = Smoother(backbone, Smoothing()), prompt_state(backbone, NAMES, Prompt.learned(vectors))
+    smoother = Smoother(backbone, prompt_state(backbone, NAMES, Prompt.learned(vectors)), Smoothing())
     for sample, shares in zip(stratified(data), found[0], strict=True):
-        tuned = smoother.tune(sample.source, text, [None], seed=0, image_id="p")  # type: ignore[arg-type]
+        tuned = smoother.tune(sample.source, [None], seed=0, image_id="p")  # type: ignore[arg-type]
         expected = (backbone.logit_scale * tuned.feature @ initial.mT).softmax(dim=-1)
         assert shares == pytest.approx(expected.tolist(), abs=1e-6)
 

@@ -58,15 +58,16 @@ def train_coop(
     def step(indices: Tensor, epoch: int) -> Step:
         crops = torch.randint(recipe.crops, (len(indices),), generator=draw)
         images = features[indices.to(features.device), crops.to(features.device)]
+        own = labels[indices.to(labels.device)]
         line = Linearisation(encoder, context[None])
         with torch.enable_grad():
             texts = line.text_features[0].detach().requires_grad_()
             logits = backbone.logit_scale * images @ texts.T + backbone.logit_bias
-            loss = F.cross_entropy(logits, labels[indices.to(labels.device)])
+            loss = F.cross_entropy(logits, own)
         (cotangent,) = torch.autograd.grad(loss, texts)
-        return Step([line.vjp(cotangent[None])[0]], logits.detach())
+        return Step([line.vjp(cotangent[None])[0]], logits.detach(), own)
 
-    descend([context], labels, step, recipe, on_epoch)
+    descend([context], len(shots), step, recipe, on_epoch)
     assert prompt.vectors is not None
     learned = context.detach().cpu().float().view_as(prompt.vectors)
     return CoopContext(learned, tuple(names), images=shots.image_keys())

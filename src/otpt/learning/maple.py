@@ -63,9 +63,9 @@ def train_maple(
             logits = state.logits(images, texts)
             loss = F.cross_entropy(logits, own)
         of_images, of_texts = torch.autograd.grad(loss, (images, texts))
-        return Step(pull(of_texts[None], of_images[None]), logits.detach())
+        return Step(pull(of_texts[None], of_images[None]), logits.detach(), own)
 
-    descend([text, weights, biases], labels, step, recipe, on_epoch)
+    descend([text, weights, biases], len(shots), step, recipe, on_epoch)
     means, variances = source_statistics(backbone, state, visual_prompts(text, weights, biases), shots)
     learned = (tensor.detach().cpu().float() for tensor in (text, weights, biases, means, variances))
     text, weights, biases, means, variances = learned

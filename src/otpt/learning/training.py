@@ -15,9 +15,6 @@ from torch.nn import functional as F
 from otpt.data import Dataset
 from otpt.errors import OtptError
 
-WARM_UP = 1e-5
-"""Learning rate of the first epoch, of CoOp and MaPLe alike."""
-
 
 def check_numbers(counts: Mapping[str, int], *, seed: int, learning_rate: float) -> None:
     """``OtptError`` unless all counts are 1 or more, and the others can be used."""
@@ -74,7 +71,7 @@ class Recipe:
     Attributes:
         shots: images per class.
         epochs, batch: passes over the images, and images per step.
-        learning_rate: after the first epoch, which has 1e-5.
+        learning_rate: after the first epoch; warm_up: of the first epoch.
         momentum, weight_decay: of SGD.
         crops: views of each image that features are computed of, the clean one first; each epoch takes one of them at
             random (CoOp only: MaPLe draws a new crop each time).
@@ -91,15 +88,16 @@ class Recipe:
     crops: int = 8
     seed: int = 0
     sigma: float = 0.0
+    warm_up: float = 1e-5
 
     def __post_init__(self) -> None:
         counts = {"shots": self.shots, "epochs": self.epochs, "images in a batch": self.batch, "crops": self.crops}
         check_numbers(counts, seed=self.seed, learning_rate=self.learning_rate)
 
     def rate(self, epoch: int) -> float:
-        """1e-5 in epoch 0, then lr·½(1 + cos(π(e − 1)/epochs))."""
+        """The warm-up rate in epoch 0, then lr·½(1 + cos(π(e − 1)/epochs))."""
         if epoch == 0 and self.epochs > 1:
-            return WARM_UP
+            return self.warm_up
         return self.learning_rate * (1 + math.cos(math.pi * max(epoch - 1, 0) / self.epochs)) / 2
 
 
@@ -122,35 +120,39 @@ class Epoch:
 
 @dataclass(frozen=True)
 class Step:
-    """Gradient of the batch's loss with respect to each tensor, and the batch's logits (B, C)."""
+    """Gradient of the batch's loss with respect to each tensor, and the batch's logits (B, C) and labels (B,)."""
 
     gradients: Sequence[Tensor]
     logits: Tensor
+    labels: Tensor
 
 
 def descend(
     tensors: Sequence[Tensor],
-    labels: Tensor,
+    count: int,
     step: Callable[[Tensor, int], Step],
     recipe: Recipe,
     on_epoch: Callable[[Epoch], None] | None = None,
+    optimiser: torch.optim.Optimizer | None = None,
 ) -> None:
-    """Train ``tensors`` in place: ``step(indices, epoch)`` differentiates the loss of a batch; labels (N,)."""
-    optimiser = torch.optim.SGD(
+    """Train ``tensors`` in place on ``count`` images: ``step(indices, epoch)`` differentiates the loss of a batch.
+
+    ``optimiser`` is SGD with the recipe's momentum and weight decay by default.
+    """
+    optimiser = optimiser or torch.optim.SGD(
         tensors, lr=recipe.learning_rate, momentum=recipe.momentum, weight_decay=recipe.weight_decay
     )
     generator = torch.Generator().manual_seed(recipe.seed)
     for epoch in range(recipe.epochs):
         optimiser.param_groups[0]["lr"] = rate = recipe.rate(epoch)
         loss, hits = 0.0, 0
-        for indices in torch.randperm(len(labels), generator=generator).split(recipe.batch):
+        for indices in torch.randperm(count, generator=generator).split(recipe.batch):
             done = step(indices, epoch)
             check_diverged(done.gradients, epoch, recipe.learning_rate)
             for tensor, gradient in zip(tensors, done.gradients, strict=True):
                 tensor.grad = gradient
             optimiser.step()
-            own = labels[indices.to(labels.device)]
-            loss += float(F.cross_entropy(done.logits, own, reduction="sum"))
-            hits += int((done.logits.argmax(dim=-1) == own).sum())
+            loss += float(F.cross_entropy(done.logits, done.labels, reduction="sum"))
+            hits += int((done.logits.argmax(dim=-1) == done.labels).sum())
         if on_epoch is not None:
-            on_epoch(Epoch(epoch + 1, rate, loss / len(labels), hits / len(labels)))
+            on_epoch(Epoch(epoch + 1, rate, loss / count, hits / count))

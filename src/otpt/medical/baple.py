@@ -27,16 +27,12 @@ from otpt.transfers import to_host
 from otpt.views import normalised, unit_pixels
 from otpt.views.recipe import CLIP_MEAN, CLIP_STD
 
-PROMPT = "learned context"
-"""In the results."""
-
 
 @dataclass(frozen=True)
 class Patch:
     """The word in the bottom-left corner.
 
-    BAPLe writes "Lab" in the font Arizonia. The default is Pillow's own font in the same size: another shape of the
-    same word, place and colour.
+    BAPLe writes "Lab" in the font Arizonia; the default is Pillow's own font in the same size, place and colour.
     """
 
     text: str = "Lab"
@@ -47,20 +43,14 @@ class Patch:
 
     def layers(self, side: int) -> tuple[Tensor, Tensor]:
         """Cover (1, S, S) in [0, 1] and colour (3, 1, 1) of the word on an image of S = ``side`` pixels."""
-        mask = Image.new("L", (side, side))
-        place = (self.offset, side - self.offset)
-        ImageDraw.Draw(mask).text(place, self.text, fill=255, font=self._font(), anchor="ld")
-        cover = torch.from_numpy(np.asarray(mask, np.float32)[None] / 255)
-        red, green, blue = ImageColor.getrgb(self.colour)[:3]
-        return cover, torch.tensor([red, green, blue], dtype=torch.float32)[:, None, None] / 255
-
-    def _font(self) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
-        if self.font is None:
-            return ImageFont.load_default(self.size)
         try:
-            return ImageFont.truetype(str(Path(self.font).expanduser()), self.size)
+            font = ImageFont.truetype(self.font, self.size) if self.font else ImageFont.load_default(self.size)
         except OSError:
             raise OtptError(f"Cannot read the font {self.font!r}; expected a TrueType or OpenType file.") from None
+        mask = Image.new("L", (side, side))
+        ImageDraw.Draw(mask).text((self.offset, side - self.offset), self.text, fill=255, font=font, anchor="ld")
+        cover = torch.from_numpy(np.asarray(mask, np.float32)[None] / 255)
+        return cover, torch.tensor(ImageColor.getrgb(self.colour), dtype=torch.float32)[:, None, None] / 255
 
 
 def triggered(pixels: Tensor, noise: Tensor, patch: Patch) -> Tensor:
@@ -71,13 +61,7 @@ def triggered(pixels: Tensor, noise: Tensor, patch: Patch) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class BapleModel:
-    """What BAPLe learns.
-
-    Attributes:
-        context: (n, W) vectors before the class name.
-        noise: (3, S, S), δ; each value within ±8/255 once it has been updated.
-        patch: the word that is pasted.
-    """
+    """A learned context (n, W), and the trigger: the noise δ (3, S, S) and a word."""
 
     context: Tensor
     noise: Tensor
@@ -85,12 +69,12 @@ class BapleModel:
 
     @classmethod
     def of(cls, file: Trained) -> BapleModel:
-        """The model in a file of ours or in BAPLe's ``model.pth.tar-50``."""
-        tensors = file.need({"0.ctx": (None, None), "1.noise": (3, None, None)})
+        """Read a file of :meth:`write` or BAPLe's ``model.pth.tar-50``."""
+        tensors = file.need(["0.ctx", "1.noise"])
         return cls(tensors["0.ctx"], tensors["1.noise"], Patch(**file.notes.get("patch", {})))
 
     def pixels(self, unit: Tensor, *, trigger: bool) -> Tensor:
-        """The image tower's input for pixels (B, 3, S, S) in [0, 1]; always normalised by CLIP's numbers."""
+        """Normalise pixels (B, 3, S, S) in [0, 1] by CLIP's numbers, whatever the backbone's are."""
         given = triggered(unit, self.noise.to(unit), self.patch) if trigger else unit
         return normalised(given, CLIP_MEAN, CLIP_STD)
 
@@ -100,7 +84,7 @@ class BapleModel:
 
 
 def read_start(path: str | Path) -> Tensor:
-    """A context to start from: one tensor (n, W) as in BAPLe's ``ctx_medclip_covid_s1.pt``, or a file of CoOp."""
+    """Read an initial context (n, W): one tensor as in BAPLe's ``ctx_medclip_covid_s1.pt``, or a file of CoOp."""
     with suppress(Exception):  # reported by the reader below, which takes more kinds of files
         content = torch.load(path, map_location="cpu", weights_only=True)
         if isinstance(content, Tensor) and content.ndim == 2:
@@ -112,9 +96,9 @@ def read_start(path: str | Path) -> Tensor:
 
 
 class BapleGroup:
-    """Methods of BAPLe for one target class; see :class:`otpt.methods.Group`."""
+    """Methods of BAPLe for one target class; see :class:`otpt.methods.Group`. Nothing here is random."""
 
-    prompt = PROMPT
+    prompt = "learned context"
 
     def __init__(self, methods: Methods, backbone: Backbone, settings: Settings) -> None:
         self.methods, self._backbone, self._settings = methods, backbone, settings
@@ -124,7 +108,6 @@ class BapleGroup:
         self._states = [text_state(backbone, settings, Prompt.learned(each.context), ()) for each in self._models]
 
     def _model(self, file: Trained) -> BapleModel:
-        """The model in a file; an error if it does not fit."""
         classes, size = self._settings.classes, self._backbone.preprocessing.size
         file.check(classes, self._backbone.fingerprint)
         if file.target is None or file.target >= len(classes):
@@ -136,14 +119,14 @@ class BapleGroup:
         return model
 
     def outputs(self, batch: Batch) -> list[list[Output]]:
-        """See :class:`Group`; nothing here is random."""
+        """See :class:`Group`."""
         size = self._backbone.preprocessing.size
         unit = torch.stack([unit_pixels(image.open()[0], size) for image in batch.images])
         features = self._features(unit.to(self._backbone.dtype))
         return [self._outputs(*pair) for pair in zip(self._states, features, strict=True)]
 
     def _features(self, unit: Tensor) -> Sequence[Tensor]:
-        """Image features (B, D) under each model; clean images are the same for all."""
+        """Image features (B, D) under each model; clean images have the same under all."""
         encode = partial(self._backbone.encode_pixels, chunk=self._backbone.chunk)
         if self._backdoor:
             return [encode(model.pixels(unit, trigger=True)) for model in self._models]
@@ -160,9 +143,8 @@ class BapleHook(TrainedHook):
     """BAPLe's published numbers are means over target classes, on clean images and on images with the trigger."""
 
     def variants(self, settings: Any, dataset: Dataset, methods: Sequence[Method]) -> Sequence[Dataset]:
-        """For each target class that files were given for: the images, and the images with the trigger."""
-        files = self.files(settings)
-        names = [method.name for method in methods]
+        """Return the images and the images with the trigger, for each target class of the given files."""
+        files, names = self.files(settings), [method.name for method in methods]
         targets = sorted({file.target for file in files if file.method in names and file.target is not None})
         for method in methods:
             for target in targets or (None,):
@@ -176,4 +158,4 @@ class BapleHook(TrainedHook):
         return found
 
 
-register_trained("baple", BapleGroup, prompt=PROMPT, hook=BapleHook())
+register_trained("baple", BapleGroup, hook=BapleHook())

@@ -16,6 +16,7 @@ from otpt.medical import FPT_BACKBONE, FROZEN_SIZE
 
 if TYPE_CHECKING:
     from otpt.data import Dataset
+    from otpt.learning import Epoch
     from otpt.methods import Method
     from otpt.runs import Run
 
@@ -51,7 +52,7 @@ def baple(
 ) -> int:
     """Learn a context together with a trigger that turns images to a target class (BAPLe): a published attack, to
     measure on your own model and data what it does to accuracy and calibration, and what the orthogonality term
-    changes. An interrupted training resumes when the command is repeated.
+    changes.
 
     otpt train baple my-images/ --target 0 --out baple.safetensors
     """
@@ -67,8 +68,8 @@ def baple(
     if first is not None and tokens is not None:
         raise OtptError("--start and --tokens were given, but a start has its own vectors; expected one of them.")
     recipe = BapleRecipe(
-        number,
-        weight,
+        target=number,
+        weight=weight,
         tokens=len(first) if first is not None else tokens or 16,
         shots=shots,
         epochs=epochs,
@@ -79,13 +80,14 @@ def baple(
     )
     path = _path(out, images, f"{method.name}-{number}")
     backbone = model.load()
-    trained = train_baple(
-        backbone, images, recipe, start=first, patch=Patch(font=font), checkpoint=_unfinished(path), say=say
-    )
+
+    def on_epoch(epoch: Epoch) -> None:
+        say(f"epoch {epoch.number} of {epochs}: loss {epoch.loss:.4f}, accuracy {100 * epoch.accuracy:.1f} %")
+
+    trained = train_baple(backbone, images, recipe, start=first, patch=Patch(font=font), on_epoch=on_epoch)
     seen = few_shots(images, shots, seed=seed).image_keys()
-    trained.write(
-        path, {**_notes(method, images, backbone.fingerprint, seen), "target": number, "recipe": asdict(recipe)}
-    )
+    notes = _notes(method, images, backbone.fingerprint, seen)
+    trained.write(path, {**notes, "target": number, "recipe": asdict(recipe)})
     print(f"Learned a context and a trigger for the class {images.class_names[number]!r}. Written: {str(path)!r}.")
     return 0
 
@@ -114,7 +116,7 @@ def fpt(
     precision: o.Precision = "float32",
     data: TrainingData = TrainingData(),
 ) -> int:
-    """Learn a side network on a frozen ViT (FPT). An interrupted training resumes when the command is repeated.
+    """Learn a side network on a frozen ViT (FPT).
 
     otpt train fpt my-images/ --methods fpt+o-tpt --out fpt.safetensors
     """
@@ -127,13 +129,22 @@ def fpt(
     images = data.load(dataset)
     validation = _validation(data, dataset, val)
     recipe = FptRecipe(
-        weight, rows=rows, variant=variant, epochs=epochs, batch=batch, learning_rate=learning_rate, seed=seed
+        weight=weight,
+        rows=rows,
+        variant=variant,
+        epochs=epochs,
+        batch=batch,
+        learning_rate=learning_rate,
+        seed=seed,
     )
     path = _path(out, images, method.name)
     frozen = load_frozen_vit(backbone, device=device, precision=precision, size=frozen_size)
-    network = train_fpt(
-        frozen, images, recipe, validation=validation, keep=keep_frozen, checkpoint=_unfinished(path), say=say
-    )
+
+    def on_epoch(epoch: Epoch, auc: float | None) -> None:
+        validated = "" if auc is None else f", validation AUC {auc:.4f}"
+        say(f"epoch {epoch.number} of {epochs}: loss {epoch.loss:.4f}{validated}")
+
+    network = train_fpt(frozen, images, recipe, validation=validation, keep=keep_frozen, on_epoch=on_epoch)
     notes = _notes(method, images, frozen.fingerprint, images.image_keys())
     write_fpt(path, network, {**notes, "frozen_size": frozen_size, "recipe": asdict(recipe)})
     print(f"Learned a side network for {len(images.class_names)} classes. Written: {str(path)!r}.")
@@ -173,7 +184,7 @@ def certify(
 
 
 def _certified(method: Method) -> Method:
-    """The method with the votes and the radius of a certificate."""
+    """The method with certificates."""
     if method.adapt != "promptsmooth":
         raise OtptError(f"Method {method.name!r} has no certificate; expected {' or '.join(CERTIFIED)}.")
     if method.aggregate == "certificate":
@@ -186,8 +197,8 @@ def _percent(fraction: float | None) -> str:
 
 
 def certified_accuracy(run: Run, method: str, radii: Iterable[float]) -> tuple[dict[float, float | None], float | None]:
-    """For each radius the fraction of images that are correct and certified for perturbations of at least this norm;
-    and the fraction on which the method abstained, which count as wrong. None without a readable image.
+    """Fraction of images that are correct and certified for perturbations of at least each norm, and the fraction of
+    abstentions, which count as wrong. None without a readable image.
     """
     import numpy as np
 
@@ -202,21 +213,20 @@ def certified_accuracy(run: Run, method: str, radii: Iterable[float]) -> tuple[d
 
 def _method(system: str, name: str | None, settings: Sequence[str]) -> tuple[Method, float]:
     """The method and λ."""
-    for word in settings:
-        if word.partition("=")[0] not in ("lambda", "orthogonality"):
-            raise OtptError(f"--set was given {word!r}, which 'otpt train {system}' does not use; expected lambda=N.")
     (method,) = o.MethodOptions(set=tuple(settings)).methods([name or system])
-    if method.adapt != system:
-        raise OtptError(f"'otpt train {system}' trains {system} and {system}+o-tpt, not {method.name!r}.")
     tuning = method.tuning("fine-grained")
     weights = {} if tuning is None else dict(tuning.weights)
-    if set(weights) - {"orthogonality"}:
-        raise OtptError(f"Method {method.name!r} has objectives that {system} is not trained with.")
+    unused = [word for word in settings if word.partition("=")[0] not in ("lambda", "orthogonality")]
+    if method.adapt != system or weights.keys() - {"orthogonality"} or unused:
+        raise OtptError(
+            f"'otpt train {system}' trains {system} and {system}+o-tpt, with --set lambda=N, not "
+            f"{' '.join([method.name, *unused])!r}."
+        )
     return method, weights.get("orthogonality", 0.0)
 
 
 def _validation(data: TrainingData, dataset: str, val: str | None) -> Dataset | None:
-    """The images of ``--val``, else those of the data set's own split; None without such a split."""
+    """The images of ``--val``, else of the data set's validation split; None without one."""
     from otpt.data import NoSuchSplit, load_dataset
 
     split = "validation" if (val or dataset).startswith("hf:") else "val"
@@ -247,10 +257,6 @@ def _path(out: Path | None, dataset: Dataset, name: str) -> Path:
     if path.suffix != ".safetensors":
         raise OtptError(f"--out was given {str(path)!r}; expected a name that ends in .safetensors.")
     return path
-
-
-def _unfinished(path: Path) -> Path:
-    return path.with_name(f"{path.stem}-unfinished.pt")
 
 
 def _notes(method: Method, dataset: Dataset, fingerprint: str, images: Sequence[str]) -> dict[str, Any]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import os
 import random
 import re
@@ -11,7 +9,9 @@ from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 
-from otpt.data.classes import ClassList, read_text
+import pandas
+
+from otpt.data.classes import ClassList
 from otpt.data.dataset import NoSuchSplit
 from otpt.data.registered import READERS, DatasetEntry, Place, Record, read_folders, register_dataset
 from otpt.data.sources import images_below
@@ -27,7 +27,7 @@ _OTHER_SPLITS = {
     "train": (("CRC-VAL-HE-7K", "NCT-CRC-HE-100K"), ("/test", "/train"), ("_Test_Input", "_Training_Input")),
     "val": (("/test", "/val"), ("_Test_Input", "_Validation_Input")),
 }
-"""The last folder of the test images, and that of another split next to it."""
+"""Endings of the test folder, and those of another split next to it."""
 
 
 def read_halves(place: Place) -> list[Record]:
@@ -62,8 +62,8 @@ def read_split_folders(place: Place) -> list[Record]:
 def read_round_robin(place: Place) -> list[Record]:
     """PromptSmooth's 500 test images: each class in a random order (seed 3), one class after the other in turn.
 
-    PromptSmooth takes the files in the order in which its file system lists them; here they are sorted first, so that
-    the subset is the same on every machine.
+    The files are sorted first, so that the subset is the same on every machine; PromptSmooth takes the order of its
+    file system.
     """
     found = read_split_folders(place)
     generator = random.Random(3)
@@ -80,24 +80,24 @@ def read_one_hot(place: Place) -> list[Record]:
     folder = place.folder if place.split == "test" else _split_folder(place)
     name = f"ISIC2018_Task3_{_ISIC_SPLITS[place.split]}_GroundTruth"
     file = place.need("ground truth", f"{name}.csv", f"{name}/{name}.csv")
-    found = []
-    for number, row in enumerate(csv.DictReader(io.StringIO(read_text(file))), start=2):
-        try:
-            image = row.pop("image")
-            (name,) = (column for column, value in row.items() if float(value) == 1)
-            if sum(map(float, row.values())) != 1:
-                raise ValueError
-            found.append(Record(f"{image}.jpg", place.classes.folders.index(name)))
-        except (KeyError, TypeError, ValueError):
-            raise OtptError(
-                f"{file}, line {number}: expected an image, 1 in one of the columns {', '.join(place.classes.folders)} "
-                "and 0 in the others"
-            ) from None
+    folders = list(place.classes.folders)
+    try:
+        table = pandas.read_csv(file, index_col="image")
+        if (
+            list(table.columns) != folders
+            or not (table.sum(axis=1) == 1).all()
+            or not table.isin((0, 1)).all(axis=None)
+        ):
+            raise ValueError(f"expected the columns {', '.join(folders)}, one of them 1 in each row and the others 0")
+    except (OSError, ValueError) as error:
+        raise OtptError(f"Cannot read the ground truth {str(file)!r}: {error}.") from None
+    labels = table.to_numpy().argmax(axis=1).tolist()
+    found = [Record(f"{image}.jpg", label) for image, label in zip(table.index, labels, strict=True)]
     return found if place.split == "test" else _from(place.folder, folder, found)
 
 
 def _split_folder(place: Place) -> Path:
-    """The folder of another split than the test split, from that of the test split."""
+    """The folder of the training or validation split, next to that of the test split."""
     test = place.folder.as_posix()
     for theirs, other in _OTHER_SPLITS[place.split]:
         if test.endswith(theirs):
@@ -109,7 +109,7 @@ def _split_folder(place: Place) -> Path:
 
 
 def _from(folder: Path, other: Path, found: list[Record]) -> list[Record]:
-    """Images of another folder, as seen from the layout's."""
+    """Records of another folder, relative to the layout's."""
     way = Path(os.path.relpath(other, folder)).as_posix()
     return [Record(f"{way}/{each.file}", each.label, each.id) for each in found]
 

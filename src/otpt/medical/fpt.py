@@ -11,7 +11,6 @@ token of the last block is classified. No texts are used.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,75 +28,27 @@ from otpt.settings import Settings
 from otpt.transfers import to_device, to_host
 from otpt.views import normalised, unit_pixels
 
-PROMPT = "no text"
-"""In the results."""
-
 ROWS = ("classifier", "prompts")
-"""What the orthogonality term can be applied to."""
+"""Rows that the orthogonality term can be applied to."""
 
 VARIANTS = ("fpt", "fpt-plus")
 """``fpt``: all blocks, prompts of the side network's width, projected; images of 224. ``fpt-plus`` (the repository's
 default): the second half of the blocks, prompts of the frozen width, normed, not projected; images of 128."""
 
-
-@dataclass(frozen=True)
-class FptSizes:
-    """Sizes of the side network; :func:`sizes_for` derives them from the frozen ViT.
-
-    Attributes:
-        blocks: frozen blocks whose keys and values are used, one block of the side network each.
-        size: pixels a side of the side network's images; patch: of its patches.
-        width, heads, hidden: of the side network.
-        prompts: m; prompt_width: of P_b. Narrower than the frozen ViT they are projected, else only normed.
-        frozen_width, frozen_heads: of the frozen ViT.
-    """
-
-    classes: int
-    blocks: tuple[int, ...]
-    size: int
-    width: int
-    heads: int
-    hidden: int
-    prompt_width: int
-    frozen_width: int
-    frozen_heads: int
-    prompts: int = 16
-    patch: int = 16
-    dropout: float = 0.5
-
-
-def sizes_for(variant: str, *, classes: int, frozen_width: int, frozen_heads: int, depth: int) -> FptSizes:
-    """Published sizes for ViT-B (width 768, 12 heads, 12 blocks): side width 96, 12 heads, hidden 384."""
-    if variant not in VARIANTS:
-        raise unknown("variant of FPT", variant, VARIANTS)
-    width = frozen_width // 8
-    plus = variant == "fpt-plus"
-    return FptSizes(
-        classes=classes,
-        blocks=tuple(range(depth // 2 if plus else 0, depth)),
-        size=128 if plus else 224,
-        width=width,
-        heads=frozen_heads,
-        hidden=4 * width,
-        prompt_width=frozen_width if plus else width,
-        frozen_width=frozen_width,
-        frozen_heads=frozen_heads,
-    )
+PROMPTS, PATCH, DROPOUT = 16, 16, 0.5
 
 
 class Fusion(nn.Module):
     """Prompts of one block → rows (B, m, width) for the side network."""
 
-    def __init__(self, sizes: FptSizes) -> None:
+    def __init__(self, width: int, prompt_width: int, frozen_width: int, frozen_heads: int) -> None:
         super().__init__()
-        self.num_heads = sizes.frozen_heads
-        self.prompts = nn.Parameter(0.02 * torch.randn(sizes.prompts, sizes.prompt_width))
-        projected = sizes.prompt_width != sizes.frozen_width
-        self.enter = (
-            nn.Linear(sizes.prompt_width, sizes.frozen_width) if projected else nn.LayerNorm(sizes.frozen_width)
-        )
-        self.leave = nn.Linear(sizes.frozen_width, sizes.width)
-        self.dropout = nn.Dropout(sizes.dropout)
+        self.num_heads = frozen_heads
+        self.prompts = nn.Parameter(0.02 * torch.randn(PROMPTS, prompt_width))
+        projected = prompt_width != frozen_width
+        self.enter = nn.Linear(prompt_width, frozen_width) if projected else nn.LayerNorm(frozen_width)
+        self.leave = nn.Linear(frozen_width, width)
+        self.dropout = nn.Dropout(DROPOUT)
 
     def forward(self, keys_values: Tensor) -> Tensor:
         """``keys_values``: (B, 2, H, k, d) of the frozen block."""
@@ -109,19 +60,32 @@ class Fusion(nn.Module):
 
 
 class FptNetwork(nn.Module):
-    """The side network with its prompts and its classifier: all that is trained."""
+    """The side network with its prompts and its classifier, everything that is trained.
 
-    def __init__(self, sizes: FptSizes) -> None:
+    Args:
+        variant: one of :data:`VARIANTS`.
+        frozen_width, frozen_heads, frozen_depth: of the frozen ViT. The side network has an eighth of its width, its
+            heads, and one block for each of ``frozen_blocks``.
+    """
+
+    def __init__(self, variant: str, classes: int, frozen_width: int, frozen_heads: int, frozen_depth: int) -> None:
         super().__init__()
-        self.sizes = sizes
-        tokens = 1 + (sizes.size // sizes.patch) ** 2
-        self.patches = nn.Conv2d(3, sizes.width, sizes.patch, stride=sizes.patch)
-        self.class_token = nn.Parameter(torch.zeros(1, 1, sizes.width))
-        self.positions = nn.Parameter(0.02 * torch.randn(1, tokens, sizes.width))
-        self.blocks = nn.ModuleList(Block(sizes.width, sizes.heads, sizes.hidden) for _ in sizes.blocks)
-        self.fusions = nn.ModuleList(Fusion(sizes) for _ in sizes.blocks)
-        self.norm = nn.LayerNorm(sizes.width)
-        self.classifier = nn.Linear(sizes.width, sizes.classes)
+        if variant not in VARIANTS:
+            raise unknown("variant of FPT", variant, VARIANTS)
+        self.arguments = (variant, classes, frozen_width, frozen_heads, frozen_depth)
+        plus, width = variant == "fpt-plus", frozen_width // 8
+        self.size = 128 if plus else 224
+        self.frozen_blocks = tuple(range(frozen_depth // 2 if plus else 0, frozen_depth))
+        self.patches = nn.Conv2d(3, width, PATCH, stride=PATCH)
+        self.class_token = nn.Parameter(torch.zeros(1, 1, width))
+        self.positions = nn.Parameter(0.02 * torch.randn(1, 1 + (self.size // PATCH) ** 2, width))
+        self.blocks = nn.ModuleList(Block(width, frozen_heads, 4 * width) for _ in self.frozen_blocks)
+        prompt_width = frozen_width if plus else width
+        self.fusions = nn.ModuleList(
+            Fusion(width, prompt_width, frozen_width, frozen_heads) for _ in self.frozen_blocks
+        )
+        self.norm = nn.LayerNorm(width)
+        self.classifier = nn.Linear(width, classes)
 
     def forward(self, pixels: Tensor, keys_values: Tensor) -> Tensor:
         """Logits (B, C) of small images (B, 3, S, S) and frozen keys and values (B, L, 2, H, k, d)."""
@@ -153,24 +117,23 @@ def stacked(images: Sequence[Tensor], like: FrozenViT) -> Tensor:
 
 
 def write_fpt(path: Path, network: FptNetwork, notes: Mapping[str, Any]) -> None:
-    """Write a trained network with its sizes."""
-    write_trained(path, network.state_dict(), {**notes, "sizes": asdict(network.sizes)})
+    """Write a trained network with the arguments that it was made with."""
+    write_trained(path, network.state_dict(), {**notes, "network": network.arguments})
 
 
 def fpt_network(file: Trained) -> FptNetwork:
-    """The network in a file of :func:`write_fpt`."""
-    if "sizes" not in file.notes:
+    """Return the network in a file of :func:`write_fpt`."""
+    if "network" not in file.notes:
         raise OtptError(f"The file {str(file.path)!r} was not written by 'otpt train fpt'.")
-    sizes = dict(file.notes["sizes"])
-    network = FptNetwork(FptSizes(**{**sizes, "blocks": tuple(sizes["blocks"])}))
-    network.load_state_dict(file.need({name: tuple(tensor.shape) for name, tensor in network.state_dict().items()}))
+    network = FptNetwork(*file.notes["network"])
+    network.load_state_dict(file.need(network.state_dict()))
     return network.eval().requires_grad_(False)
 
 
 class FptGroup:
-    """Methods of FPT; see :class:`otpt.methods.Group`."""
+    """Methods of FPT; see :class:`otpt.methods.Group`. Nothing here is random."""
 
-    prompt = PROMPT
+    prompt = "no text"
 
     def __init__(self, methods: Methods, frozen: FrozenViT, settings: Settings) -> None:
         self.methods = methods
@@ -178,11 +141,10 @@ class FptGroup:
         networks = [self._network(file_for(settings.plugins["trained"], method)) for method in methods]
         self._networks = [network.to(frozen.device, frozen.dtype) for network in networks]
         folder = settings.plugins.get("fpt", {}).get("keep")
-        blocks = dict.fromkeys(network.sizes.blocks for network in self._networks)
+        blocks = {network.frozen_blocks for network in networks}
         self._keys_values = {each: KeysAndValues(frozen, each, folder) for each in blocks}
 
     def _network(self, file: Trained) -> FptNetwork:
-        """The network in a file; an error if it does not fit."""
         file.check(self._settings.classes, self._frozen.fingerprint)
         size = self._frozen.preprocessing.size
         trained = file.notes.get("frozen_size", size)  # keys and values depend on it, but no shape does
@@ -194,7 +156,7 @@ class FptGroup:
         return fpt_network(file)
 
     def outputs(self, batch: Batch) -> list[list[Output]]:
-        """See :class:`Group`; nothing here is random."""
+        """See :class:`Group`."""
         logits = [own for image in batch.images for own in self._logits(*image.open())]
         outputs = [Output.of_clean(own, official=self._settings.official_precision) for own in to_host(logits)]
         return [outputs[i :: len(self._networks)] for i in range(len(self._networks))]
@@ -204,9 +166,9 @@ class FptGroup:
         """(1, C) of an image under each network."""
         frozen = {blocks: find(image, digest)[None] for blocks, find in self._keys_values.items()}
         return [
-            network(stacked([side_pixels(image, network.sizes.size)], self._frozen), frozen[network.sizes.blocks])
+            network(stacked([side_pixels(image, network.size)], self._frozen), frozen[network.frozen_blocks])
             for network in self._networks
         ]
 
 
-register_trained("fpt", FptGroup, prompt=PROMPT, hook=TrainedHook(), needs_text_tower=False)
+register_trained("fpt", FptGroup, hook=TrainedHook(), needs_text_tower=False)

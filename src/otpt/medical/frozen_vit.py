@@ -10,6 +10,7 @@ Read from a folder (or ``hf:ORG/NAME``) with the ``config.json`` and weights of 
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from otpt.backbones.backbone import check_precision, fingerprint, pick_device
 from otpt.backbones.checkpoints import read_checkpoint
 from otpt.backbones.hub import hub_file
 from otpt.errors import OtptError
-from otpt.files import parse_json, write_atomically
+from otpt.files import write_atomically
 from otpt.medical import FROZEN_SIZE
 from otpt.medical.trained import read_trained
 from otpt.transfers import to_device
@@ -99,18 +100,43 @@ def join_heads(x: Tensor) -> Tensor:
     return x.transpose(-3, -2).flatten(-2)
 
 
-class FrozenTower(nn.Module):
-    """A ViT without its last norm and classifier."""
+class FrozenViT(nn.Module):
+    """A ViT without its last norm and classifier, with the attributes that an evaluation reads of a backbone.
 
-    def __init__(self, config: dict[str, Any]) -> None:
+    Attributes: ``name``, ``architecture``, ``fingerprint``, ``family`` ("vit"), ``device``, ``precision``, ``dtype``,
+    ``preprocessing``, ``width`` W, ``heads`` H, ``depth`` (number of blocks).
+    """
+
+    architecture, family = "ViT", "vit"
+    compiled = False
+    views_at_once = 1
+
+    def __init__(self, config: dict[str, Any], state: dict[str, Tensor]) -> None:
         super().__init__()
-        width, patch = config["hidden_size"], config["patch_size"]
-        side = config["image_size"] // patch
-        self.patches = nn.Conv2d(3, width, patch, stride=patch)
-        self.class_token = nn.Parameter(torch.zeros(1, 1, width))
-        self.positions = nn.Parameter(torch.zeros(1, 1 + side * side, width))
-        heads, hidden, eps = config["num_attention_heads"], config["intermediate_size"], config["layer_norm_eps"]
-        self.blocks = nn.ModuleList(Block(width, heads, hidden, eps) for _ in range(config["num_hidden_layers"]))
+        self.width, self.heads, self.depth = (
+            int(config[name]) for name in ("hidden_size", "num_attention_heads", "num_hidden_layers")
+        )
+        self.patch = config["patch_size"]
+        side = config["image_size"] // self.patch
+        self.patches = nn.Conv2d(3, self.width, self.patch, stride=self.patch)
+        self.class_token = nn.Parameter(torch.zeros(1, 1, self.width))
+        self.positions = nn.Parameter(torch.zeros(1, 1 + side * side, self.width))
+        hidden, eps = config["intermediate_size"], config["layer_norm_eps"]
+        self.blocks = nn.ModuleList(Block(self.width, self.heads, hidden, eps) for _ in range(self.depth))
+        self.load_state_dict({name: tensor for name, tensor in _renamed(state) if name in self.state_dict()})
+        self.eval().requires_grad_(False)
+
+    def prepare(self, name: str, *, device: torch.device, precision: str, size: int) -> FrozenViT:
+        """Move it to a device, for images of ``size`` pixels."""
+        self.dtype, autocast, _ = check_precision(precision, device)
+        if autocast is not None:
+            raise OtptError(f"FPT runs in float32 or float64, not in {precision!r}.")
+        if size % self.patch or size < 2 * self.patch:  # of fewer than five tokens none would be selected
+            raise OtptError(f"Images of {size} pixels do not divide into patches of {self.patch}, two a side or more.")
+        self.name, self.device, self.precision = name, device, precision
+        self.fingerprint = fingerprint(self)
+        self.preprocessing = Preprocessing(size, mean=ISIC_MEAN, std=ISIC_STD, resize_mode="squash")
+        return self.to(device=device, dtype=self.dtype)
 
     def tokens(self, pixels: Tensor) -> Tensor:
         """Pixels (B, 3, S, S) → (B, 1 + n², W); positions are interpolated (bicubic) to the image's size."""
@@ -124,8 +150,8 @@ class FrozenTower(nn.Module):
         return x + torch.cat([self.positions[:, :1], positions.flatten(2).mT], dim=1)
 
     def forward(self, pixels: Tensor, blocks: tuple[int, ...]) -> Tensor:
-        """Keys and values of the selected tokens: (B, L, 2, H, k, W/H) of L blocks."""
-        x = self.tokens(pixels)
+        """Keys and values of the selected tokens of pixels (B, 3, S, S): (B, L, 2, H, k, W/H) of L blocks."""
+        x = self.tokens(to_device(pixels, self.device, self.dtype))
         count = int(SELECTED * x.shape[1])
         found = []
         for number in range(max(blocks) + 1):
@@ -141,40 +167,11 @@ class FrozenTower(nn.Module):
         return torch.stack(found, dim=1)
 
 
-class FrozenViT:
-    """A frozen ViT with the attributes that an evaluation reads of a backbone.
-
-    Attributes: ``name``, ``architecture``, ``fingerprint``, ``family`` ("vit"), ``device``, ``precision``, ``dtype``,
-    ``preprocessing``, ``width`` W, ``heads`` H, ``depth`` (number of blocks).
-    """
-
-    compiled = False
-    views_at_once = 1
-
-    def __init__(self, tower: FrozenTower, *, name: str, device: torch.device, precision: str, size: int) -> None:
-        self.dtype, autocast, _ = check_precision(precision, device)
-        if autocast is not None:
-            raise OtptError(f"FPT runs in float32 or float64, not in {precision!r}.")
-        self.name, self.architecture, self.family = name, "ViT", "vit"
-        self.device, self.precision = device, precision
-        self.fingerprint = fingerprint(tower)
-        self.preprocessing = Preprocessing(size, mean=ISIC_MEAN, std=ISIC_STD, resize_mode="squash")
-        self.width, self.depth = tower.patches.out_channels, len(tower.blocks)
-        self.heads = int(tower.blocks[0].num_heads)  # type: ignore[arg-type]
-        self._tower = tower.to(device=device, dtype=self.dtype).eval().requires_grad_(False)
-
-    @torch.no_grad()
-    def keys_and_values(self, pixels: Tensor, blocks: tuple[int, ...]) -> Tensor:
-        """(B, L, 2, H, k, W/H) of normalised pixels (B, 3, S, S), image by image."""
-        return torch.cat([self._tower(to_device(each[None], self.device, self.dtype), blocks) for each in pixels])
-
-
 class KeysAndValues:
     """Keys and values of images, which are never augmented, so that they can be stored.
 
     Args:
-        folder: one safetensors file per image; None to compute them each time. For ViT-B at 512 pixels a file takes
-            15 MB.
+        folder: one safetensors file per image, of 15 MB for ViT-B at 512 pixels; None to compute them each time.
     """
 
     def __init__(self, frozen: FrozenViT, blocks: tuple[int, ...], folder: Path | None = None) -> None:
@@ -189,49 +186,37 @@ class KeysAndValues:
             try:
                 return to_device(read_trained(path).tensors["keys_values"], self._frozen.device)
             except (OtptError, KeyError):
-                path.unlink(missing_ok=True)  # damaged: computed again
+                pass  # damaged: computed and written again
         recipe = self._frozen.preprocessing
         pixels = normalised(unit_pixels(image, recipe.size, resize_mode=recipe.resize_mode), recipe.mean, recipe.std)
-        found = self._frozen.keys_and_values(pixels[None], self._blocks)[0]
+        with torch.no_grad():
+            found: Tensor = self._frozen(pixels[None], self._blocks)[0]
         if path is not None:
             write_atomically(path, save({"keys_values": found.cpu().contiguous()}), durable=False)
         return found
 
 
-def load_frozen_vit(
-    spec: str, *, device: str = "auto", precision: str = "float32", size: int = FROZEN_SIZE
-) -> FrozenViT:
-    """A ViT of Hugging Face: ``hf:google/vit-base-patch16-384``, or the path of such a folder.
-
-    Args:
-        size: pixels a side that the ViT sees.
-    """
+def load_frozen_vit(spec: str, size: int = FROZEN_SIZE, precision: str = "float32", device: str = "auto") -> FrozenViT:
+    """Load a ViT of Hugging Face for images of ``size`` pixels: ``hf:google/vit-base-patch16-384``, or its folder."""
     place = pick_device(device)
     folder = Path(spec.removeprefix("hf:")).expanduser()
-    if not (folder / "config.json").is_file():
-        if not spec.startswith("hf:"):
-            raise OtptError(f"{spec!r} is no folder of a ViT; expected one, or hf:google/vit-base-patch16-384.")
+    if spec.startswith("hf:") and not folder.is_dir():
         hub_file(spec.removeprefix("hf:"), *_WEIGHTS, what=spec)
         folder = hub_file(spec.removeprefix("hf:"), "config.json", what=spec).parent
-    file = next((folder / name for name in _WEIGHTS if (folder / name).is_file()), folder / _WEIGHTS[0])
-    state = read_checkpoint(file).state
     try:
-        config = _VIT_B | parse_json((folder / "config.json").read_text(encoding="utf-8"))
+        config = _VIT_B | json.loads((folder / "config.json").read_text(encoding="utf-8"))
         if config.get("model_type") != "vit" or config["hidden_act"] != "gelu":
             raise ValueError("it is not a ViT with GELU")
-        tower = FrozenTower(config)
-        tower.load_state_dict({name: tensor for name, tensor in _renamed(state) if name in tower.state_dict()})
+        file = next((folder / name for name in _WEIGHTS if (folder / name).is_file()), folder / _WEIGHTS[0])
+        tower = FrozenViT(config, read_checkpoint(file).state)
     except (OSError, RuntimeError, TypeError, ValueError, ZeroDivisionError) as error:
         reason = str(error).splitlines()[:2][-1].strip()
         raise OtptError(f"The folder {str(folder)!r} holds no ViT that FPT can freeze: {reason}") from None
-    patch = config["patch_size"]
-    if size % patch or size < 2 * patch:  # of fewer than five tokens none would be selected
-        raise OtptError(f"Images of {size} pixels do not divide into patches of {patch}, two a side or more.")
-    return FrozenViT(tower, name=spec, device=place, precision=precision, size=size)
+    return tower.prepare(spec, device=place, precision=precision, size=size)
 
 
 def _renamed(state: dict[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
-    """The weights under our names; classifier, pooler and last norm are not needed."""
+    """The weights under the names of :class:`FrozenViT`."""
     for given, tensor in state.items():
         name = given
         for theirs, ours in _RENAMED:

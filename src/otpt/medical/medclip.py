@@ -2,20 +2,18 @@
 
 ``medclip:FOLDER`` (or ``medclip:FILE``) reads ``pytorch_model.bin`` of the unpacked ``medclip-vit-pretrained.zip``:
 
-    vision_model.model.*              Swin-tiny; pooled output, 768
-    vision_model.projection_head.weight    (512, 768), no bias
-    text_model.model.*                Bio_ClinicalBERT
-    text_model.projection_head.weight      (512, 768), no bias
-    logit_scale                       (), the logarithm of the scale
+    vision_model.model.*                 Swin-tiny; pooled output, 768
+    vision_model.projection_head.weight  (512, 768), no bias
+    text_model.model.*                   Bio_ClinicalBERT
+    text_model.projection_head.weight    (512, 768), no bias
+    logit_scale                          (), the logarithm of the scale
 
-The sizes of both towers are read from the weights. Only tensors are read: no code of the file is run. BERT's vocabulary
-is ``vocab.txt`` next to the weights if it exists, else that of ``emilyalsentzer/Bio_ClinicalBERT`` on the hub.
+BERT's vocabulary is ``vocab.txt`` next to the weights, else that of ``emilyalsentzer/Bio_ClinicalBERT`` on the hub.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,9 +35,12 @@ CONTEXT_LENGTH = 25
 BERT_REPOSITORY = "emilyalsentzer/Bio_ClinicalBERT"
 IMAGE_SIZE = 224
 PREPROCESSING = {"mean": 3 * (0.5862785803043838,), "std": 3 * (0.27950088968644304,), "resize_mode": "longest"}
-"""MedCLIP's own: one grey mean and deviation, the image padded to a square. BAPLe takes CLIP's numbers instead."""
+"""One grey mean and deviation, the image padded to a square. BAPLe takes CLIP's numbers instead."""
 
-_HEAD_WIDTH = 64  # of BERT; no shape of the weights says it
+SWIN: dict[str, Any] = {}
+BERT: dict[str, Any] = {"vocab_size": 28996}
+"""Sizes where they differ from the defaults of transformers: Swin-tiny, and BERT-base with a cased vocabulary."""
+
 _INDEX_BUFFERS = ("position_ids", "relative_position_index")
 
 
@@ -80,7 +81,7 @@ class BertTower(nn.Module):
 
 
 class MedClip(nn.Module):
-    """The two sides and the scale, under the names that :class:`otpt.backbones.Backbone` asks for."""
+    """Both towers and the scale, under the names that :class:`otpt.backbones.Backbone` expects."""
 
     def __init__(self, visual: SwinTower, text: BertTower, logit_scale: Tensor) -> None:
         super().__init__()
@@ -95,13 +96,9 @@ class MedClip(nn.Module):
 
 
 def load_medclip(path: str | Path, quick_gelu: bool | None = None) -> Parts:
-    """The parts of a MedCLIP-ViT folder or weights file."""
-    path = Path(os.path.expanduser(path))
+    """Load a MedCLIP-ViT folder or weights file."""
+    path = Path(path).expanduser()
     file = path if path.suffix in SUFFIXES else path / "pytorch_model.bin"
-    if not os.path.isfile(file):
-        raise OtptError(
-            f"There are no weights of MedCLIP-ViT at {str(file)!r}; expected the unpacked medclip-vit-pretrained.zip."
-        )
     try:
         import transformers
     except ImportError:
@@ -110,18 +107,14 @@ def load_medclip(path: str | Path, quick_gelu: bool | None = None) -> Parts:
     state = {n: tensor.float() for n, tensor in stored.items() if n.rsplit(".", 1)[-1] not in _INDEX_BUFFERS}
     swin, bert = _below(state, "vision_model.model."), _below(state, "text_model.model.")
     try:
+        image = _filled(transformers.SwinModel, transformers.SwinConfig(**SWIN), swin)
+        text = _filled(transformers.BertModel, transformers.BertConfig(**BERT), bert)
         model = MedClip(
-            SwinTower(
-                _filled(transformers.SwinModel, transformers.SwinConfig(**_swin_sizes(swin)), swin),
-                state["vision_model.projection_head.weight"],
-            ),
-            BertTower(
-                _filled(transformers.BertModel, transformers.BertConfig(**_bert_sizes(bert)), bert),
-                state["text_model.projection_head.weight"],
-            ),
+            SwinTower(image, state["vision_model.projection_head.weight"]),
+            BertTower(text, state["text_model.projection_head.weight"]),
             state["logit_scale"],
         )
-    except (KeyError, IndexError, ValueError) as error:
+    except (KeyError, ValueError) as error:
         raise OtptError(f"The weights in {str(file)!r} are not MedCLIP-ViT's: {error}.") from None
     return Parts(model, _tokenizer(file.parent), dict(PREPROCESSING), "MedCLIP-ViT")
 
@@ -130,40 +123,8 @@ def _below(state: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
 
 
-def _swin_sizes(state: dict[str, Tensor]) -> dict[str, Any]:
-    """The configuration that the shapes of a Swin's weights imply."""
-    patches = state["embeddings.patch_embeddings.projection.weight"]
-    tables = {n: t for n, t in state.items() if n.endswith("relative_position_bias_table")}
-    stages = [[t for n, t in tables.items() if n.startswith(f"encoder.layers.{i}.")] for i in range(len(tables))]
-    stages = [stage for stage in stages if stage]
-    hidden = state["encoder.layers.0.blocks.0.intermediate.dense.weight"].shape
-    return {
-        "image_size": IMAGE_SIZE,
-        "patch_size": patches.shape[-1],
-        "embed_dim": patches.shape[0],
-        "depths": [len(stage) for stage in stages],
-        "num_heads": [stage[0].shape[1] for stage in stages],
-        "window_size": (round(stages[0][0].shape[0] ** 0.5) + 1) // 2,
-        "mlp_ratio": hidden[0] / hidden[1],
-    }
-
-
-def _bert_sizes(state: dict[str, Tensor]) -> dict[str, Any]:
-    """The configuration that the shapes of a BERT's weights imply; heads are 64 wide in all of them."""
-    vocabulary, width = state["embeddings.word_embeddings.weight"].shape
-    return {
-        "vocab_size": vocabulary,
-        "hidden_size": width,
-        "num_hidden_layers": len({n.split(".")[2] for n in state if n.startswith("encoder.layer.")}),
-        "num_attention_heads": max(width // _HEAD_WIDTH, 1),
-        "intermediate_size": state["encoder.layer.0.intermediate.dense.weight"].shape[0],
-        "max_position_embeddings": state["embeddings.position_embeddings.weight"].shape[0],
-        "type_vocab_size": state["embeddings.token_type_embeddings.weight"].shape[0],
-    }
-
-
 def _filled(kind: Any, config: Any, state: dict[str, Tensor]) -> Any:
-    """A tower of transformers with these weights. It renames them itself where its own names have changed since."""
+    """A tower of transformers with these weights; ``from_pretrained`` renames those whose names have changed."""
     with quiet_transformers():
         model, report = kind.from_pretrained(
             None, config=config, state_dict=state, output_loading_info=True, ignore_mismatched_sizes=True
@@ -178,7 +139,7 @@ def _tokenizer(folder: Path) -> HFTokenizer:
     from open_clip.tokenizer import HFTokenizer
 
     vocabulary = folder / "vocab.txt"
-    if not os.path.isfile(vocabulary):
+    if not vocabulary.is_file():
         vocabulary = hub_file(BERT_REPOSITORY, "vocab.txt", what="MedCLIP's vocabulary (vocab.txt next to the weights)")
     # transformers picks the kind of tokenizer by a configuration, which the published folder does not have
     with tempfile.TemporaryDirectory() as place, quiet_transformers():

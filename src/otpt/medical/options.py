@@ -1,4 +1,4 @@
-"""What the medical systems add to the command line: options of an evaluation."""
+"""Options of an evaluation that the medical systems add to the command line."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SMOOTHING = ("sigma", "copies", "samples", "alpha", "selection")
 
 @o.option_group("Medical systems")
 class Options:
-    """Options that only the medical systems use."""
+    """Options of the medical systems."""
 
     trained: Annotated[
         tuple[str, ...], o.option("files of 'otpt train baple' and 'otpt train fpt'", metavar="[METHOD:TARGET=]FILE")
@@ -39,7 +39,7 @@ class Options:
     ] = None
 
     def settings(self) -> dict[str, Any]:
-        """Return what goes into ``Settings.plugins``."""
+        """Return the entries of ``Settings.plugins``."""
         from otpt.medical.promptsmooth import Smoothing
 
         numbers = {name: getattr(self, name) for name in _SMOOTHING if getattr(self, name) is not None}
@@ -50,7 +50,7 @@ class Options:
         }
 
     def check(self, methods: Sequence[Method], changed: Sequence[str]) -> None:
-        """Raise ``OtptError`` for an option that no method uses; ``changed`` are the words of ``--set``."""
+        """Raise ``OtptError`` for options that no method uses; ``changed`` are the words of ``--set``."""
         adapts = {method.adapt for method in methods}
         for field in fields(self):
             systems = _USED_BY.get(field.name, ("promptsmooth",))
@@ -65,18 +65,12 @@ class Options:
             )
 
     def loader(self, methods: Sequence[Method], model: o.ModelOptions) -> Callable[[str], FrozenViT] | None:
-        """Return a function of a device that loads the model of FPT, which is no CLIP; None for other methods."""
+        """Return a function of a device that loads FPT's frozen ViT; None for other methods."""
         if methods[0].adapt != "fpt":
             return None
         if model.compile:
             raise OtptError("--compile was given, but the frozen ViT of FPT is not compiled; leave it out.")
-        spec = model.chosen or FPT_BACKBONE
+        from otpt.medical.frozen_vit import load_frozen_vit
+
         size = FROZEN_SIZE if self.frozen_size is None else self.frozen_size
-        return partial(load_frozen, spec, model.precision, size)
-
-
-def load_frozen(spec: str, precision: str, size: int, device: str) -> FrozenViT:
-    """Load FPT's frozen ViT on a device; worker processes receive this function."""
-    from otpt.medical.frozen_vit import load_frozen_vit
-
-    return load_frozen_vit(spec, device=device, precision=precision, size=size)
+        return partial(load_frozen_vit, model.chosen or FPT_BACKBONE, size, model.precision)

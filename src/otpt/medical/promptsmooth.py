@@ -1,7 +1,7 @@
 """PromptSmooth: prompts tuned on Gaussian copies of an image; the clean view decides, or the copies vote.
 
-The step is TPT's (AdamW, one step from an empty state, the prompt reset for each image) with other views: all of
-``copies`` Gaussian copies, none left out, the clean view not among them. So ``otpt.methods.prompt_tuning`` does it.
+The step is TPT's (:mod:`otpt.methods.prompt_tuning`) on Gaussian copies instead of augmented views, all of them and
+without the clean view.
 
 A classifier that takes the majority over x + N(0, σ²I) has the same class A for every perturbation of ℓ₂ norm below
 R = σ·Φ⁻¹(p_A), where p_A > ½ bounds the probability of A from below (Cohen et al., ICML 2019).
@@ -10,7 +10,6 @@ R = σ·Φ⁻¹(p_A), where p_A > ½ bounds the probability of A from below (Coh
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any, NamedTuple
 
@@ -58,7 +57,7 @@ NOISE_PROMPTS = {"kather": Prompt("An H&E image patch of", tokens=5)}
 
 
 class Smoothing(Frozen):
-    """PromptSmooth's numbers; published are sigma 0.1, 0.25, 0.5 and 1 (which one Table 19 has is not said)."""
+    """PromptSmooth's numbers; published are sigma 0.1, 0.25, 0.5 and 1 (Table 19 does not say which)."""
 
     sigma: float = Field(0.25, gt=0, allow_inf_nan=False, description="deviation of the noise on pixels in [0, 1]")
     copies: int = Field(100, ge=1, description="noisy copies that a prompt is tuned on")
@@ -80,7 +79,7 @@ class Certificate(NamedTuple):
 
 
 def certify(first_votes: Votes, votes: Votes, *, sigma: float, alpha: float) -> Certificate:
-    """The class of most ``first_votes`` (C,), certified by independent ``votes`` (C,)."""
+    """Certify the class of most ``first_votes`` (C,) by independent ``votes`` (C,)."""
     label = int(first_votes.argmax())
     bound = lower_confidence_bound(int(votes[label]), int(votes.sum()), alpha)
     if bound < 0.5:
@@ -89,7 +88,9 @@ def certify(first_votes: Votes, votes: Votes, *, sigma: float, alpha: float) -> 
 
 
 def predict_or_abstain(votes: Votes, alpha: float) -> int | None:
-    """The class of most votes (C,), None where it may as well be the second: two-sided binomial test at level α."""
+    """Return the class of most votes (C,), or None if a two-sided binomial test at level α cannot tell it from the
+    second.
+    """
     second, first = np.argsort(votes, kind="stable")[-2:]
     most, both = int(votes[first]), int(votes[first] + votes[second])
     p_value = min(2 * float(special.bdtrc(most - 1, both, 0.5)), 1.0)
@@ -99,13 +100,12 @@ def predict_or_abstain(votes: Votes, alpha: float) -> int | None:
 def noisy_copies(
     clean: Tensor,
     preprocessing: Preprocessing,
-    sigma: float,
+    smoothing: Smoothing,
     count: int,
     *,
     seed: int,
     image_id: str,
     purpose: str = "tuning",
-    batch: int = 100,
 ) -> Iterator[Tensor]:
     """``count`` copies of a normalised view (3, S, S), in batches (b, 3, S, S).
 
@@ -113,21 +113,20 @@ def noisy_copies(
     (seed, image_id, purpose) alone, whatever the size of the batches.
     """
     generator = noise_generator(purpose, seed=seed, image_id=image_id)
-    spread = (sigma / torch.tensor(preprocessing.std, dtype=clean.dtype))[:, None, None]
-    for start in range(0, count, batch):
-        size = (min(batch, count - start), *clean.shape)
+    spread = (smoothing.sigma / torch.tensor(preprocessing.std, dtype=clean.dtype))[:, None, None]
+    for start in range(0, count, smoothing.batch):
+        size = (min(smoothing.batch, count - start), *clean.shape)
         noise = torch.from_numpy(generator.standard_normal(size, dtype=np.float32)).to(clean.dtype)
         yield clean + spread * noise
 
 
-@dataclass(frozen=True)
-class TunedImage:
-    """An image and the prompts made for it.
+class TunedImage(NamedTuple):
+    """An image and the prompts tuned for it.
 
     Attributes:
         clean: (3, S, S) normalised pixels; feature: (D,) of them.
         text_features: (C, D) under each config's prompt.
-        skipped: by config, (), whether its gradient was not finite, so that it has the initial prompt.
+        skipped: () for each config, whether its gradient was not finite, so that it has the initial prompt.
     """
 
     clean: Tensor
@@ -137,94 +136,80 @@ class TunedImage:
 
 
 class Smoother:
-    """PromptSmooth on a backbone."""
+    """PromptSmooth on a backbone, from the prompt of ``text``."""
 
-    def __init__(self, backbone: Backbone, smoothing: Smoothing) -> None:
-        self._backbone = backbone
-        self._smoothing = smoothing
+    def __init__(self, backbone: Backbone, text: PromptState, smoothing: Smoothing) -> None:
+        self._backbone, self._text, self._smoothing = backbone, text, smoothing
 
     def tune(
-        self, image: Image.Image, text: PromptState, configs: Sequence[TuningConfig | None], *, seed: int, image_id: str
+        self, image: Image.Image, configs: Sequence[TuningConfig | None], *, seed: int, image_id: str
     ) -> TunedImage:
-        """The prompts of an image, by each config; None keeps the initial prompt."""
-        backbone, smoothing = self._backbone, self._smoothing
+        """Tune the prompt of an image by each config; None keeps the initial prompt."""
+        backbone, text = self._backbone, self._text
         dtype = np.float64 if backbone.dtype == torch.float64 else np.float32
-        views = make_views(
-            image, ViewRecipe(n_views=1), backbone.preprocessing, seed=seed, image_id=image_id, dtype=dtype
-        )
+        recipe = ViewRecipe(n_views=1)
+        views = make_views(image, recipe, backbone.preprocessing, seed=seed, image_id=image_id, dtype=dtype)
         clean = torch.from_numpy(views[0])
         texts: dict[TuningConfig | None, tuple[Tensor, Tensor]] = {None: (text.text_features, torch.tensor(False))}
         tuning = [config for config in configs if config is not None]
         if tuning:
-            copies = torch.cat(list(self._features(clean, smoothing.copies, "tuning", seed, image_id)))
+            copies = torch.cat(list(self._features(clean, self._smoothing.copies, "tuning", seed, image_id)))
             for config, tuned in tune(text, copies[None], tuning).items():
                 texts[config] = tuned.text_features[0], tuned.skipped[0]
         features, skipped = zip(*(texts[config] for config in configs), strict=True)
         return TunedImage(clean, backbone.encode_pixels(clean[None], chunk=backbone.chunk)[0], features, skipped)
 
-    def labels(
-        self, tuned: TunedImage, text: PromptState, count: int, purpose: str, *, seed: int, image_id: str
-    ) -> Tensor:
+    def labels(self, tuned: TunedImage, count: int, purpose: str, *, seed: int, image_id: str) -> Tensor:
         """The classes of ``count`` new copies under each config's prompt: (configs, count)."""
         found = [
-            torch.stack([text.logits(features, own).argmax(dim=1) for own in tuned.text_features])
+            torch.stack([self._text.logits(features, own).argmax(dim=1) for own in tuned.text_features])
             for features in self._features(tuned.clean, count, purpose, seed, image_id)
         ]
         return torch.cat(found, dim=1)
 
     def _features(self, clean: Tensor, count: int, purpose: str, seed: int, image_id: str) -> Iterator[Tensor]:
-        copies = noisy_copies(
-            clean,
-            self._backbone.preprocessing,
-            self._smoothing.sigma,
-            count,
-            seed=seed,
-            image_id=image_id,
-            purpose=purpose,
-            batch=self._smoothing.batch,
-        )
+        preprocessing, numbers = self._backbone.preprocessing, self._smoothing
+        copies = noisy_copies(clean, preprocessing, numbers, count, seed=seed, image_id=image_id, purpose=purpose)
         return (self._backbone.encode_pixels(batch, chunk=self._backbone.chunk) for batch in copies)
 
 
 class PromptSmoothGroup:
-    """Methods of PromptSmooth under one prompt: its own for these classes, the task's words, or CoOp's context.
-
-    See :class:`otpt.methods.Group`.
-    """
+    """Methods of PromptSmooth under one prompt; see :class:`otpt.methods.Group`."""
 
     def __init__(
         self, prompt: str, methods: tuple[Method, ...], backbone: Backbone, start: Prompt, settings: Settings
     ) -> None:
         self.prompt, self.methods = prompt, methods
         self._official = settings.official_precision
-        self._smoothing = smoothing_of(settings)
-        self._smoother = Smoother(backbone, self._smoothing)
+        self._smoothing = numbers = smoothing_of(settings)
         self._text: PromptState = text_state(backbone, settings, start, methods)
+        self._smoother = Smoother(backbone, self._text, numbers)
         self._configs = [method.tuning(settings.family or "fine-grained", settings.dataset) for method in methods]
-        asked = {method.aggregate for method in methods}
-        self._copies: dict[str, int] = {}  # by what they are for
-        if asked & {"votes", "certificate"}:
-            self._copies["certificate"] = self._smoothing.samples
-        if "certificate" in asked:
-            self._copies["selection"] = self._smoothing.selection
+        kinds = {method.aggregate for method in methods}
+        self._copies: dict[str, int] = {}  # number of voting copies by their purpose
+        if kinds & {"votes", "certificate"}:
+            self._copies["certificate"] = numbers.samples
+        if "certificate" in kinds:
+            self._copies["selection"] = numbers.selection
 
     def outputs(self, batch: Batch) -> list[list[Output]]:
         """See :class:`Group`."""
-        found = [self._image(each, str(each.task.key), batch.seed) for each in batch.images]
+        found = [self._image(each, batch.seed) for each in batch.images]
         return [list(outputs) for outputs in zip(*found, strict=True)]
 
-    def _image(self, image: EncodedImage, name: str, seed: int) -> list[Output]:
+    def _image(self, image: EncodedImage, seed: int) -> list[Output]:
         """The outputs of one image, by method."""
         opened, digest = image.open()
         key = digest if image.task.image_id is None else image.task.image_id
         text, count = self._text, len(self.methods)
         try:
-            tuned = self._smoother.tune(opened, text, self._configs, seed=seed, image_id=key)
+            tuned = self._smoother.tune(opened, self._configs, seed=seed, image_id=key)
         except OtptError as error:
-            raise failed_on(error, [name], [config for config in self._configs if config is not None]) from None
-        # copies that are encoded once for all methods: (methods, n) labels by what they are for
+            configs = [config for config in self._configs if config is not None]
+            raise failed_on(error, [str(image.task.key)], configs) from None
+        # copies are encoded once for all methods: labels (methods, n) by their purpose
         labels = [
-            self._smoother.labels(tuned, text, size, purpose, seed=seed, image_id=key)
+            self._smoother.labels(tuned, size, purpose, seed=seed, image_id=key)
             for purpose, size in self._copies.items()
         ]
         logits = [text.logits(tuned.feature[None], texts) for texts in tuned.text_features]
@@ -246,18 +231,18 @@ class PromptSmoothGroup:
         flags: tuple[str, ...],
         extras: dict[str, float],
     ) -> Output:
-        """What a method says, of the clean view's logits (1, C) and the votes (C,) of copies by their purpose."""
+        """A method's output, from the clean view's logits (1, C) and the votes (C,) by their purpose."""
         if method.aggregate == CLEAN:
             return Output.of_clean(logits, official=self._official, flags=flags, extras=extras)
         numbers, own = self._smoothing, votes["certificate"]
         distribution = own / numbers.samples
+        index = int(distribution.argmax())
         if method.aggregate == "votes":
             label = predict_or_abstain(own, numbers.alpha)
         else:
-            found = certify(votes["selection"], own, sigma=numbers.sigma, alpha=numbers.alpha)
-            extras |= {"radius": found.radius, "lower_bound": found.lower_bound}
-            label = found.label
-        index = int(distribution.argmax()) if label is None or method.aggregate == "votes" else label
+            label, radius, bound = certify(votes["selection"], own, sigma=numbers.sigma, alpha=numbers.alpha)
+            extras |= {"radius": radius, "lower_bound": bound}
+            index = index if label is None else label
         return Output(distribution, index, flags + (ABSTAINED,) * (label is None), extras)
 
 
@@ -275,7 +260,7 @@ def _check(backbone: Backbone, settings: Settings, methods: Methods) -> None:
 
 
 def _starts(settings: Settings, methods: Methods) -> dict[str, Prompt]:
-    """The prompts that methods start from, by their names in the results."""
+    """The initial prompts of methods, by their names in the results."""
     found: dict[str, Prompt] = {}
     for method in methods:
         for each in prompts_of(settings, method):
@@ -300,7 +285,7 @@ class PromptSmoothHook(EvaluationHook):
 
 
 def smoothing_of(settings: Settings) -> Smoothing:
-    """The numbers that the settings have."""
+    """Return the numbers in the settings, or the defaults."""
     return settings.plugins.get("promptsmooth", {}).get("smoothing") or Smoothing()
 
 

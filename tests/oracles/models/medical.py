@@ -19,6 +19,12 @@ from transformers import BertConfig, BertModel, CLIPConfig, CLIPModel, SwinConfi
 WORDS = ("x", ".", "covid", "normal", "a", "photo", "of", "cat", "dog", "chest", "ray")
 VOCABULARY = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS)
 
+SWIN = {"image_size": 224, "patch_size": 16, "embed_dim": 16, "depths": [1, 1], "num_heads": [1, 2], "window_size": 7}
+BERT = {
+    "vocab_size": len(VOCABULARY), "hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 1,
+    "intermediate_size": 96, "max_position_embeddings": 40,
+}  # fmt: skip
+
 _PUBLISHED = (
     ("attention.q_proj", "attention.self.query"),
     ("attention.k_proj", "attention.self.key"),
@@ -46,19 +52,7 @@ class TinyMedClip(nn.Module):
 
     def __init__(self, seed: int = 0) -> None:
         super().__init__()
-        self.swin = SwinModel(
-            SwinConfig(image_size=224, patch_size=16, embed_dim=16, depths=[1, 1], num_heads=[1, 2], window_size=7)
-        )
-        self.bert = BertModel(
-            BertConfig(
-                vocab_size=len(VOCABULARY),
-                hidden_size=64,
-                num_hidden_layers=3,
-                num_attention_heads=1,
-                intermediate_size=96,
-                max_position_embeddings=40,
-            )
-        )
+        self.swin, self.bert = SwinModel(SwinConfig(**SWIN)), BertModel(BertConfig(**BERT))
         self.image_head = nn.Linear(32, 24, bias=False)
         self.text_head = nn.Linear(64, 24, bias=False)
         self.logit_scale = nn.Parameter(torch.tensor(math.log(1 / 0.07)))
