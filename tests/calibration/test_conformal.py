@@ -30,6 +30,8 @@ from otpt.calibration.maps import as_stored
 from otpt.errors import OtptError
 from otpt.metrics import clopper_pearson
 
+pytestmark = pytest.mark.slow
+
 
 def literal_aps(p: Floats, u: float, c: int) -> float:
     before = [j for j in range(len(p)) if p[j] > p[c] or (p[j] == p[c] and j < c)]
@@ -40,7 +42,6 @@ def literal_rank(p: Floats, c: int) -> int:
     return 1 + sum(1 for j in range(len(p)) if p[j] > p[c] or (p[j] == p[c] and j < c))
 
 
-@pytest.mark.slow
 def test_scores_are_the_formulas() -> None:
     p, _ = labelled(30)
     p[3] = 1 / 8  # ties
@@ -54,7 +55,6 @@ def test_scores_are_the_formulas() -> None:
             assert raps[n, c] == pytest.approx(expected + 0.1 * max(0, literal_rank(p[n], c) - 2), abs=1e-12)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("coverage", [0.5, 0.7, 0.8, 0.9, 0.95, 0.99, 1 / 3])
 def test_the_quantile_has_the_exact_rank(coverage: float) -> None:
     exact = Fraction(repr(coverage))
@@ -84,7 +84,6 @@ class Fixed(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return np.asarray(x).argmax(axis=1)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("coverage", [0.8, 0.9, 0.95])
 def test_lac_sets_are_mapies(coverage: float) -> None:
     p, y = labelled(300, seed=1)
@@ -100,7 +99,6 @@ def test_lac_sets_are_mapies(coverage: float) -> None:
     assert 1 < ours.sum(axis=1).mean() < 8
 
 
-@pytest.mark.slow
 def test_aps_and_raps_scores_are_mapies() -> None:
     """MAPIE subtracts u·p of the true class where we add (1 − u)·p; its RAPS adds λ·max(0, rank − k) to that."""
     p, y = labelled(300, seed=1)
@@ -116,7 +114,6 @@ def test_aps_and_raps_scores_are_mapies() -> None:
     assert (penalised > expected).sum() > 50
 
 
-@pytest.mark.slow
 def test_draws_are_uniform_and_those_of_the_image() -> None:
     p, _ = labelled(2000, seed=3)
     u = draws(p)
@@ -128,13 +125,12 @@ def test_draws_are_uniform_and_those_of_the_image() -> None:
     assert (draws(moved) == u).mean() > 0.99
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("mondrian", [False, True])
 @pytest.mark.parametrize("kind", SETS)
 def test_sets_cover_as_often_as_they_say(kind: str, mondrian: bool) -> None:
-    """Mean coverage over 40 calibration sets: within 4 standard errors of [1 − α, 1 − α + 1/(n + 1)], or above."""
+    """Mean coverage over 20 calibration sets: within 4 standard errors of [1 − α, 1 − α + 1/(n + 1)], or above."""
     coverage, hits, sizes = 0.8, [], []
-    for seed in range(40):
+    for seed in range(20):
         p, y = labelled(400, 4, seed=100 + seed, spread=1.0)
         new, truth = labelled(250, 4, seed=5000 + seed, spread=1.0)
         scores = conformal_scores(kind, as_stored(p))[np.arange(len(y)), y]
@@ -155,7 +151,6 @@ def calibrated(count: int = 300, classes: int = 8, **asked: Any) -> Calibrated:
     return Calibrated(fit_calibration(p, y, facts(classes)), **asked)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", SETS)
 def test_answers_hold_the_set_and_never_none(kind: str) -> None:
     use = calibrated(coverage=0.5, sets=kind)
@@ -173,7 +168,6 @@ def test_answers_hold_the_set_and_never_none(kind: str) -> None:
         assert answer.abstained is None
 
 
-@pytest.mark.slow
 def test_the_predicted_class_is_in_the_set_whatever_decides_it() -> None:
     p, y = labelled(600, seed=5)
     moved = (y + (np.random.default_rng(0).uniform(size=600) < 0.6)) % 8  # a bias that the map corrects
@@ -187,7 +181,6 @@ def test_the_predicted_class_is_in_the_set_whatever_decides_it() -> None:
     assert calibrated(coverage=0.3, sets="lac").answer(tied, index=1).classes == (0, 1)
 
 
-@pytest.mark.slow
 def test_mondrian_has_a_quantile_per_class() -> None:
     use = calibrated(coverage=0.8, mondrian=True, sets="lac")
     p, y = labelled(300, seed=21)
@@ -200,7 +193,6 @@ def test_mondrian_has_a_quantile_per_class() -> None:
     assert set(few) <= set(rare.answer(labelled(1)[0][0]).classes or ())
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "value"),
     [
@@ -210,6 +202,9 @@ def test_mondrian_has_a_quantile_per_class() -> None:
         (lambda: calibrated(coverage=0.99, count=50), "99 labels"),
         (lambda: calibrated(coverage=0.9, sets="top-k"), "'top-k'"),
         (lambda: calibrated(mondrian=True), "coverage"),
+        (lambda: calibrated(count=60, risk=0.0), "risk .*0.0"),
+        (lambda: calibrated(count=60, risk=float("nan")), "risk .*nan"),
+        (lambda: calibrated(count=60, risk=0.1, guarantee=1.0), "guarantee .*1.0"),
         (lambda: calibrated(count=60, classes=30, coverage=0.95, mondrian=True), "60 labels of 30 classes"),
     ],
 )
@@ -245,10 +240,9 @@ def literal_threshold(s: Any, right: Any, risk: float, guarantee: float) -> floa
     return found
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("risk", [0.05, 0.1, 0.2, 0.3])
 def test_the_threshold_is_that_of_the_procedure(risk: float) -> None:
-    for seed in range(20):
+    for seed in range(8):
         s, right = simulated(400, seed)
         expected = literal_threshold(s, right, risk, 0.9)
         if expected is None:
@@ -263,7 +257,6 @@ def test_the_threshold_is_that_of_the_procedure(risk: float) -> None:
         assert not found.answers(expected)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("risk", "guarantee"), [(0.1, 0.9), (0.2, 0.8), (0.15, 0.95)])
 def test_the_risk_is_held_as_often_as_promised(risk: float, guarantee: float) -> None:
     """1000 calibration sets: the true error rate above the threshold may exceed the risk in 1 − guarantee of them."""
@@ -278,7 +271,6 @@ def test_the_risk_is_held_as_often_as_promised(risk: float, guarantee: float) ->
     assert broken > 0, "the bound is not vacuous"
 
 
-@pytest.mark.slow
 def test_equal_confidences_are_answered_together_or_not_at_all() -> None:
     s = np.repeat([0.9, 0.5], 200)
     right = np.concatenate([np.ones(200, bool), np.arange(200) % 2 == 0])
@@ -286,14 +278,12 @@ def test_equal_confidences_are_answered_together_or_not_at_all() -> None:
     assert (found.threshold, found.answered, found.wrong) == (0.5, 200, 0)
 
 
-@pytest.mark.slow
 def test_binomial_functions_are_scipys() -> None:
     for k, n in ((0, 10), (3, 10), (10, 10), (41, 300)):
         ci = binomtest(k, n).proportion_ci(0.95)
         assert clopper_pearson(k, n) == pytest.approx((ci.low, ci.high), abs=1e-9)
 
 
-@pytest.mark.slow
 def test_a_calibrated_answer_abstains_below_the_threshold() -> None:
     p, y = labelled(600, seed=31)
     use = Calibrated(fit_calibration(p, y, facts()), risk=0.3, guarantee=0.9)
@@ -306,17 +296,6 @@ def test_a_calibrated_answer_abstains_below_the_threshold() -> None:
     assert set(answers) == {True, False}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("risk", [0.0, 1.0, -0.1, float("nan")])
-def test_bad_risks_are_refused(risk: float) -> None:
-    p, y = labelled(60)
-    with pytest.raises(OtptError, match=r"risk between 0 and 1, both excluded, but got .*; such as 0\.05"):
-        Calibrated(fit_calibration(p, y, facts()), risk=risk)
-    with pytest.raises(OtptError, match="guarantee between 0 and 1"):
-        Calibrated(fit_calibration(p, y, facts()), risk=0.1, guarantee=1.0)
-
-
-@pytest.mark.slow
 def test_what_cannot_be_held_says_what_can() -> None:
     p, y = labelled(200, seed=33)
     calibration = fit_calibration(p, y, facts())
@@ -326,7 +305,6 @@ def test_what_cannot_be_held_says_what_can() -> None:
     assert Calibrated(calibration, risk=possible).threshold is not None
 
 
-@pytest.mark.slow
 def test_a_map_that_changes_labels_has_no_risk() -> None:
     p, y = labelled(300, seed=34)
     p = p[:, [1, 0, *range(2, 8)]]  # two classes exchanged, which biases and slopes can only mend in part
@@ -384,5 +362,5 @@ def test_r_values() -> None:
 def test_bad_transport() -> None:
     with pytest.raises(OtptError, match="positive"):
         transport(LOGITS, np.array([1.0, 0.0]))
-    with pytest.raises(OtptError, match="views"):
+    with pytest.raises(OtptError, match="V >= 2"):
         fit_view_weights(LOGITS[:, None], np.zeros(6, int))

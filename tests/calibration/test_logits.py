@@ -34,8 +34,7 @@ def nll(logits, labels, temperature):
 
 
 def test_published_constants():
-    assert calibration.fixed_temperature("vit") == 1.16
-    assert calibration.fixed_temperature("resnet") == 1.15
+    assert (calibration.fixed_temperature("vit"), calibration.fixed_temperature("resnet")) == (1.16, 1.15)
     with pytest.raises(OtptError, match="'other'"):
         calibration.fixed_temperature("other")
 
@@ -64,10 +63,10 @@ def test_fit_against_grid_and_scipy(true, seed):
         logits.shape, generator=torch.Generator().manual_seed(9), dtype=torch.float64
     )
     found = calibration.fit_temperature(logits, labels)
-    grid = np.geomspace(1e-2, 1e2, 2001)
+    grid = np.geomspace(1e-2, 1e2, 201)
     values = [nll(logits, labels, t) for t in grid]
     best = int(np.argmin(values))
-    assert grid[max(best - 1, 0)] <= found <= grid[min(best + 1, 2000)]
+    assert grid[max(best - 1, 0)] <= found <= grid[min(best + 1, 200)]
     brute = minimize_scalar(
         lambda u: nll(logits, labels, np.exp(u)),
         bounds=(np.log(grid[best]) - 0.1, np.log(grid[best]) + 0.1),
@@ -86,7 +85,9 @@ def test_fit_has_zero_slope():
     assert calibration.fit_temperature(logits, labels) == pytest.approx(d / np.log(870 / 130), rel=1e-12)
 
 
-def test_fit_accepts_numpy_float16_and_small_label_types():
+def test_fit_of_other_types_and_where_temperature_does_not_matter():
+    assert calibration.fit_temperature(torch.randn(5, 1), torch.zeros(5, dtype=torch.long)) == 1.0
+    assert calibration.fit_temperature(torch.full((5, 3), 2.0), torch.tensor([0, 1, 2, 0, 1])) == 1.0
     logits, labels = drawn_labels(seed=5)
     t = calibration.fit_temperature(logits, labels)
     frozen = logits.numpy().copy()
@@ -96,12 +97,11 @@ def test_fit_accepts_numpy_float16_and_small_label_types():
     assert calibration.fit_temperature(logits.requires_grad_(), labels) == t
 
 
-@pytest.mark.slow
-def test_fit_in_chunks():
-    """The same images many times over, more than 2²² logits, have the same best temperature."""
+def test_fit_in_chunks(monkeypatch):
     logits, labels = drawn_labels(seed=6)
     t = calibration.fit_temperature(logits, labels)
-    assert calibration.fit_temperature(logits.repeat(2000, 1), labels.repeat(2000)) == pytest.approx(t, rel=1e-12)
+    monkeypatch.setattr("otpt.calibration.logits._CHUNK_ENTRIES", 600)
+    assert calibration.fit_temperature(logits, labels) == pytest.approx(t, rel=1e-12)
 
 
 def test_fit_at_its_bounds():
@@ -116,11 +116,6 @@ def test_fit_at_its_bounds():
             assert calibration.fit_temperature(logits, own, bounds=bounds) == bound
 
 
-def test_fit_where_temperature_does_not_matter():
-    assert calibration.fit_temperature(torch.randn(5, 1), torch.zeros(5, dtype=torch.long)) == 1.0
-    assert calibration.fit_temperature(torch.full((5, 3), 2.0), torch.tensor([0, 1, 2, 0, 1])) == 1.0
-
-
 @pytest.mark.parametrize(
     ("logits", "labels", "bounds", "value"),
     [
@@ -130,10 +125,9 @@ def test_fit_where_temperature_does_not_matter():
         (torch.zeros(2, 3), torch.tensor([0]), (0.1, 1.0), r"\(1,\)"),
         (torch.zeros(1, 3), torch.tensor([0.0]), (0.1, 1.0), "torch.float32"),
         (torch.zeros(1, 3), torch.tensor([True]), (0.1, 1.0), "torch.bool"),
-        (torch.zeros(1, 3), torch.tensor([3]), (0.1, 1.0), "from 0 to 2, but got 3"),
+        (torch.zeros(1, 3), torch.tensor([3]), (0.1, 1.0), "from 0 to 2, but got .*3"),
         (torch.zeros(1, 3), torch.tensor([-1]), (0.1, 1.0), "-1"),
         (torch.zeros(1, 3, dtype=torch.long), torch.tensor([0]), (0.1, 1.0), "torch.int64"),
-        (np.array([["a"]]), torch.tensor([0]), (0.1, 1.0), "array of numbers"),
         (torch.zeros(1, 2), torch.tensor([0]), (2.0, 1.0), r"\(2.0, 1.0\)"),
         (torch.zeros(1, 2), torch.tensor([0]), (float("nan"), 1.0), "nan"),
     ],
@@ -141,11 +135,6 @@ def test_fit_where_temperature_does_not_matter():
 def test_bad_fit(logits, labels, bounds, value):
     with pytest.raises(OtptError, match=value):
         calibration.fit_temperature(logits, labels, bounds=bounds)
-
-
-def test_sals_reference_value():
-    found = calibration.sals(torch.tensor([1.0, 3.0, 2.5]), torch.tensor([10.0, 12.0, 11.0]))
-    assert found.tolist() == [10.0, 12.0, 11.5]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -189,16 +178,11 @@ def test_constant_logits_become_the_lower_end():
     assert torch.isfinite(logits.grad).all()
 
 
-def test_gradients_of_sals():
+def test_gradients_and_dtype_of_sals():
     generator = torch.Generator().manual_seed(3)
     logits = torch.randn(4, 5, generator=generator, dtype=torch.float64, requires_grad=True)
     zero_shot = torch.randn(4, 5, generator=generator, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(calibration.sals, (logits, zero_shot))
-
-
-def test_dtype_is_that_of_the_logits():
-    logits, zero_shot = torch.randn(2, 3), torch.randn(2, 3, dtype=torch.float64)
-    assert calibration.sals(logits, zero_shot).dtype == torch.float32
     assert calibration.sals(logits.half(), zero_shot).dtype == torch.float16
 
 
@@ -301,7 +285,7 @@ def test_the_reference_values_of_cots() -> None:
     assert int(logits[0].argmax()) == int(adapted[0].argmax()) == 1
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("classes", [2, 3, pytest.param(40, marks=pytest.mark.slow)])
 def test_cots_is_the_global_minimum(classes: int, seed: int) -> None:
     adapted, zero_shot = draw(40, classes, seed=seed, scale=4.0), draw(40, classes, seed=seed + 100, scale=2.5)

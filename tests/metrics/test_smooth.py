@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from itertools import pairwise
 
 import numpy as np
 import pytest
 
 from otpt import metrics
-from otpt.metrics import METRICS, smooth
+from otpt.metrics import METRICS, binned
 from otpt.metrics.inputs import check_confidence
 
 
@@ -17,10 +18,10 @@ def literal_at(width, confidence, correct, points=4001):
     """∫₀¹ |(1/N) Σ_n (correct_n − conf_n) Σ_k φ_σ(conf_n − z_k)| dt over the mirror images z = 2k ± t of t."""
     t = np.linspace(0, 1, points)
     smoothed = np.zeros_like(t)
-    for c, right in zip(confidence, correct, strict=True):
-        for k in range(-3, 4):
+    for (c, right), count in Counter(zip(confidence, correct, strict=True)).items():
+        for k in range(-2, 3):
             for z in (2 * k + t, 2 * k - t):
-                smoothed += (right - c) * np.exp(-0.5 * ((c - z) / width) ** 2)
+                smoothed += count * (right - c) * np.exp(-0.5 * ((c - z) / width) ** 2)
     smoothed /= width * math.sqrt(2 * math.pi) * len(confidence)
     return float(np.trapezoid(np.abs(smoothed), t))
 
@@ -83,7 +84,7 @@ def test_the_number_of_resamples_at_a_time_does_not_matter(monkeypatch):
     weights = np.random.default_rng(0).multinomial(50, np.full(50, 1 / 50), size=60).astype(float)
     rows = check_confidence(confidence, correct)
     whole = METRICS["smooth_ece"].compute(rows, weights)
-    monkeypatch.setattr(smooth, "_ROWS", 7)
+    monkeypatch.setattr(binned, "_ROWS", 7)
     parts = METRICS["smooth_ece"].compute(rows, weights)
     assert len(set(whole)) == 60
     assert np.array_equal(whole, parts)

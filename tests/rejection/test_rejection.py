@@ -16,7 +16,7 @@ from scipy import special, stats
 from otpt import Classifier, OtptError
 from otpt.evaluation import evaluate
 from otpt.methods.prompt_tuning import prompt_state
-from otpt.rejection import REJECTED, SCORES, Rejector, furthest_first, get_threshold, negative_words
+from otpt.rejection import REJECTED, SCORES, Rejector, furthest_first, negative_words
 
 COSINES = np.random.default_rng(0).uniform(-0.2, 0.4, (5, 7))
 LOGITS = 100 * COSINES
@@ -38,8 +38,8 @@ def test_scores_of_cosines_and_probabilities() -> None:
     assert value("entropy", np.array([[1.0, 0.0]])) == 0
 
 
-def test_negative_labels_literally() -> None:
-    """Of 21 words the first 19, nine tenths, in five groups."""
+def test_scores_of_words_literally() -> None:
+    """NegLabel takes nine tenths of the words, the first 19 of 21, in five groups; the margin takes the ten best."""
     expected = []
     for classes, words in zip(np.exp(LOGITS), np.exp(100 * WORDS), strict=True):
         parts = []
@@ -48,9 +48,6 @@ def test_negative_labels_literally() -> None:
             parts.append(own / (classes.sum() + own))
         expected.append(sum(parts) / 5)
     np.testing.assert_allclose(value("neg-label", LOGITS, 100 * WORDS), expected)
-
-
-def test_margin_of_the_ten_best_words() -> None:
     expected = [np.mean(sorted(words)[-10:]) - max(own) for own, words in zip(COSINES, WORDS, strict=True)]
     np.testing.assert_allclose(value("word-margin", COSINES, WORDS), expected)
 
@@ -69,11 +66,6 @@ def test_the_list_of_words() -> None:
     assert len(set(words)) == len(words)
     assert words == sorted(words)
     assert all(word == word.strip() and word for word in words)
-
-
-def test_unknown_score() -> None:
-    with pytest.raises(OtptError, match=r"'energi'.*energy"):
-        get_threshold("energi", None)
 
 
 METHODS = ["zero-shot", "o-tpt"]

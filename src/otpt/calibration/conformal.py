@@ -1,4 +1,4 @@
-"""Guarantees from labelled images: split conformal prediction sets, and a confidence threshold that holds a risk.
+"""Guarantees from labelled images: split conformal prediction sets, and a confidence threshold that bounds a risk.
 
 **Sets.** With q̂ the ⌈(n + 1)·coverage⌉-th smallest of the scores s(x, y) of n labelled images, a new image exchangeable
 with them has P(s(x, y) ≤ q̂) ≥ coverage: its score is equally likely to take any of the n + 1 ranks.
@@ -10,7 +10,7 @@ with them has P(s(x, y) ≤ q̂) ≥ coverage: its score is equally likely to ta
 
 Thresholds that answer 5 %, 10 %, …, 100 % of the labelled images are tested from the strictest on by the fallback
 procedure: each has an equal part of 1 − guarantee, and one that is rejected hands its part on to the next. All rejected
-hypotheses are false together with probability ``guarantee``; the threshold that answers most of them is taken.
+hypotheses are false together with probability ``guarantee``; the lowest threshold among them is taken.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ def conformal_scores(
 def draws(probabilities: Floats) -> Floats:
     """u in [0, 1) of each image, hashed from its predicted class and its two largest probabilities: (N, C) → (N,).
 
-    So an image has the same set whenever and wherever it is predicted. The probabilities are rounded to three digits,
-    so that the last ones, in which processors differ, do not matter. Any function of the image preserves the coverage.
+    So an image always has the same set. The probabilities are rounded to three digits, since processors differ in the
+    last ones. Any function of the image preserves the coverage.
     """
     first = probabilities.argmax(axis=1)
     largest = np.sort(probabilities, axis=1)[:, -2:]
@@ -100,7 +100,7 @@ def labels_for(coverage: float) -> int:
 
 
 def _exact(coverage: float) -> Fraction:
-    """The decimal number 0.9, not the binary one next to it."""
+    """The coverage as the decimal number that was written, not the nearest binary one."""
     check_fraction("coverage", coverage, such_as="0.9")
     return Fraction(str(float(coverage)))
 
@@ -118,7 +118,7 @@ class RiskThreshold:
     Attributes:
         risk, guarantee: the error rate among the answered is at most ``risk``, with this probability over the draw of
             the labelled images.
-        labels: n; answered, wrong: how many of them are above the threshold, and how many of these are wrong.
+        labels: n; answered, wrong: number of labelled images above the threshold, and of errors among them.
     """
 
     threshold: float
@@ -134,7 +134,7 @@ class RiskThreshold:
 
 
 def risk_threshold(confidence: Floats, correct: Booleans, *, risk: float, guarantee: float = 0.95) -> RiskThreshold:
-    """The lowest threshold that holds the risk, from confidences and correct flags (N,); an error if none does."""
+    """Return the lowest threshold that bounds the risk, from confidences and correct flags (N,), or raise."""
     found = find_threshold(confidence, correct, risk=risk, guarantee=guarantee)
     if found is not None:
         return found
@@ -150,7 +150,7 @@ def risk_threshold(confidence: Floats, correct: Booleans, *, risk: float, guaran
 def find_threshold(
     confidence: Floats, correct: Booleans, *, risk: float, guarantee: float = 0.95
 ) -> RiskThreshold | None:
-    """Return the same as :func:`risk_threshold`, or None if no threshold holds the risk."""
+    """Return the same as :func:`risk_threshold`, or None if no threshold bounds the risk."""
     check_fraction("risk", risk, such_as="0.05")
     check_fraction("guarantee", guarantee, such_as="0.95")
     n, budget = len(correct), 1.0 - guarantee

@@ -11,10 +11,8 @@ confidences are 1 to the last bit.
 from __future__ import annotations
 
 import math
-from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from scipy.optimize import brentq
 from scipy.special import expit
@@ -22,13 +20,12 @@ from torch import Tensor
 
 from otpt.calibration.logits import Array, check_pair
 from otpt.errors import OtptError
+from otpt.metrics.inputs import FloatArray
 from otpt.objectives import strong_views
 from otpt.registry import Fraction, calibrator
 
-Floats: TypeAlias = npt.NDArray[np.float64]
-
 LIMITS = (1e-6, 1e6)
-"""Of the temperature, for confidences that no finite one gives: 1/C, or more than tied logits allow."""
+"""Bounds of the temperature, for confidences that no finite one gives: 1/C, or more than tied logits allow."""
 
 _POINTS = 257  # of the scan; minima lie further apart than the confidence takes to rise, about a factor e in b
 _CHUNK_ENTRIES = 1 << 22  # 32 MiB of float64 at a time
@@ -91,7 +88,7 @@ def matching_temperature(logits: Array, zero_shot: Array) -> Tensor:
     return torch.tensor(found, dtype=torch.float64).reshape(pair[0].shape[:-2])
 
 
-def _temperature(logits: Floats, zero_shot: Floats) -> float:
+def _temperature(logits: FloatArray, zero_shot: FloatArray) -> float:
     """τ* of one image, of (k, C) each."""
     if logits.shape[1] == 1:
         return 1.0
@@ -102,13 +99,13 @@ def _temperature(logits: Floats, zero_shot: Floats) -> float:
     return math.exp(-low) if low == high else math.exp(-_global_minimum(gaps, target, low, high))
 
 
-def _gaps(logits: Floats) -> Floats:
+def _gaps(logits: FloatArray) -> FloatArray:
     """From the largest logit to each of the others, ascending: (k, C) → (k, C − 1)."""
     ordered = -np.sort(-logits, axis=1)
     return ordered[:, :1] - ordered[:, 1:]
 
 
-def _log_odds(log_b: float | Floats, gaps: Floats) -> tuple[Floats, Floats]:
+def _log_odds(log_b: float | FloatArray, gaps: FloatArray) -> tuple[FloatArray, FloatArray]:
     """log S(b) and −d log S/db, the mean gap under softmax(−b·d): (…) and (k, C − 1) → two of (…, k)."""
     b = np.exp(log_b)[..., None, None]
     weights = np.exp(b * (gaps[:, :1] - gaps))
@@ -116,7 +113,7 @@ def _log_odds(log_b: float | Floats, gaps: Floats) -> tuple[Floats, Floats]:
     return np.log(total) - b[..., 0] * gaps[:, 0], (weights * gaps).sum(axis=-1) / total
 
 
-def _root(gaps: Floats, target: float) -> float:
+def _root(gaps: FloatArray, target: float) -> float:
     """The log b at which the log S of one view is ``target``."""
 
     def excess(log_b: float) -> float:
@@ -130,7 +127,7 @@ def _root(gaps: Floats, target: float) -> float:
     return low if excess(low) <= 0 else float(brentq(excess, low, high, xtol=1e-15, rtol=1e-15))
 
 
-def _global_minimum(gaps: Floats, target: Floats, low: float, high: float) -> float:
+def _global_minimum(gaps: FloatArray, target: FloatArray, low: float, high: float) -> float:
     """The log b between two bounds at which the mean squared difference is smallest."""
     grid = np.linspace(low, high, _POINTS)
     rows = max(1, _CHUNK_ENTRIES // gaps.size)
@@ -142,7 +139,7 @@ def _global_minimum(gaps: Floats, target: Floats, low: float, high: float) -> fl
     return float(min(candidates, key=lambda at: _loss_and_slope(at, gaps, target)[0]))
 
 
-def _loss_and_slope(log_b: float | Floats, gaps: Floats, target: Floats) -> tuple[Floats, Floats]:
+def _loss_and_slope(log_b: float | FloatArray, gaps: FloatArray, target: FloatArray) -> tuple[FloatArray, FloatArray]:
     """The mean squared difference at each of (…), and half its derivative by log b: (…) each."""
     log_odds, mean_gap = _log_odds(log_b, gaps)
     rest = expit(log_odds)  # 1 − p, which preserves the digits where p is 1

@@ -1,19 +1,18 @@
 """A calibration of one method from labelled images: fitting, its file, and calibrated answers.
 
-The file is JSON with a checksum. It says what it was made for (model, method, classes, prompt, views), and is refused
-for anything else: the map, the conformal scores and the confidences in it are those of one method's probabilities.
+The file is JSON with a checksum. Its map, conformal scores and confidences belong to the probabilities of one method
+with one model, class list, prompt and view recipe, and it is rejected for any other.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -33,8 +32,8 @@ from otpt.calibration.maps import (
     LEAST_LABELS,
     Booleans,
     CalibrationMap,
+    Choice,
     Floats,
-    Integers,
     as_stored,
     choose_label_map,
     choose_map,
@@ -46,13 +45,11 @@ from otpt.metrics.binned import bin_edges
 from otpt.metrics.inputs import check_probabilities
 from otpt.metrics.multi_label import multi_label_intervals
 
-FORMAT = 2
 SHOWN = ("accuracy", "nll", "ece", "debiased_ece")
-_WHAT = "calibration file"
 
 
 class Calibration(BaseModel):
-    """What labelled images showed of one method with one model and class list.
+    """A calibration of one method with one model and class list.
 
     Attributes:
         facts: what it is for, as plain data: ``model``, ``method``, ``classes``, ``prompt``, ``views``,
@@ -69,6 +66,7 @@ class Calibration(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
+    format: Literal[2] = 2
     facts: dict[str, Any] = Field(validation_alias=AliasChoices("for", "facts"), serialization_alias="for")
     origin: dict[str, Any] = {}
     labels: PositiveInt
@@ -76,10 +74,10 @@ class Calibration(BaseModel):
     cross_validation: dict[str, FiniteFloat]
     reliability: dict[str, dict[str, list[float]]]
     bins: dict[str, dict[str, list[int | FiniteFloat | None]]]
-    scores: dict[str, dict[int, list[FiniteFloat]]]
-    raps: dict[str, Any]
-    confidences: list[FiniteFloat]
-    correct: Annotated[str, Field(pattern="^[01]*$")]
+    scores: dict[str, dict[int, list[FiniteFloat]]] = {}
+    raps: dict[str, Any] = {}
+    confidences: list[FiniteFloat] = []
+    correct: Annotated[str, Field(pattern="^[01]*$")] = ""
 
     def __repr__(self) -> str:
         nll = " → ".join(f"{own['nll'][0]:.3f}" for own in self.reliability.values())  # which the map was chosen by
@@ -99,8 +97,9 @@ class Calibration(BaseModel):
 
     @cached_property
     def digest(self) -> str:
-        """Checksum of the whole content."""
-        return _checksum(self.as_dict())
+        """Checksum of the values, however the file is formatted."""
+        text = json.dumps(self.as_dict(), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+        return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
 
     @property
     def diagram(self) -> dict[str, ReliabilityBins]:
@@ -118,70 +117,48 @@ class Calibration(BaseModel):
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, without the checksum."""
-        return {"format": FORMAT, **self.model_dump(mode="json", by_alias=True)}
+        return self.model_dump(mode="json", by_alias=True)
 
     def write(self, path: str | Path) -> None:
         """Write the file atomically."""
-        content = self.as_dict()
-        write_atomically(Path(path), as_json({**content, "checksum": _checksum(content)}))
+        write_atomically(Path(path), as_json({**self.as_dict(), "checksum": self.digest}))
 
     def check(self, facts: Mapping[str, Any]) -> None:
-        """Raise unless ``facts`` are those that the calibration was made for; see :attr:`facts`."""
-        for key in ("model", "method", "classes", "prompt", "views", "official_precision"):
-            own, other = self.facts[key], facts[key]
-            decides = {"model": "fingerprint", "method": "numbers"}.get(key)
-            same = own[decides] == other[decides] if decides else own == other
-            if not same:
-                raise OtptError(
-                    f"The calibration was made for {_difference(key, own, other)}; make one for these with 'otpt "
-                    "calibrate', or leave it out."
-                )
+        """Raise unless ``facts`` are those of the calibration; names of model and method alone may differ."""
+        own, other = dict(_leaves(self.facts)), dict(_leaves(facts))
+        differing = [key for key in {**own, **other} if own.get(key) != other.get(key)]
+        if set(differing) - {"model.name", "method.name"}:
+            shown = ", ".join(f"{key} {own.get(key)!r} (not {other.get(key)!r})" for key in differing[:3])
+            raise OtptError(
+                f"The calibration was made for {shown}; make one for these settings with 'otpt calibrate', or leave it "
+                "out."
+            )
 
 
-def _difference(key: str, own: Any, other: Any) -> str:
-    """Where two facts differ, such as "the method 'tpt', not for 'o-tpt'"."""
-    if key == "model":
-        return "the model {}, not for {}".format(*(f"{m['name']!r} ({m['fingerprint'][:8]})" for m in (own, other)))
-    if key == "method" and own["name"] != other["name"]:
-        return f"the method {own['name']!r}, not for {other['name']!r}"
-    if key == "method":
-        mine, wanted = own["numbers"], other["numbers"]
-        name = next(each for each in {**mine, **wanted} if mine.get(each) != wanted.get(each))
-        return f"the method {own['name']!r} with {name} = {mine.get(name)!r}, not with {wanted.get(name)!r}"
-    if key == "classes":
-        pairs = enumerate(zip(own, other, strict=False))
-        where = next((f" (class {i} is {a!r}, not {b!r})" for i, (a, b) in pairs if a != b), "")
-        return f"{len(own)} classes, not for these {len(other)}{where}"
-    return f"{key.replace('_', ' ')} {own!r}, not for {other!r}"
+def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the plain values of nested data with their paths, such as ("method.numbers.steps", 1)."""
+    if isinstance(value, Mapping | list | tuple):
+        for key, each in value.items() if isinstance(value, Mapping) else enumerate(value):
+            yield from _leaves(each, f"{path}.{key}".removeprefix("."))
+    else:
+        yield path, value
 
 
 def read_calibration(path: str | Path) -> Calibration:
     """Read a calibration file; :class:`OtptError` if it is corrupt or of another version."""
-    path = Path(os.path.expanduser(path))
-    content = read_json(path, _WHAT)
-    if not isinstance(content, dict) or "checksum" not in content or "format" not in content:
-        raise OtptError(f"The file {str(path)!r} is not a {_WHAT}; expected one that 'otpt calibrate' wrote.")
-    if content["format"] != FORMAT:
-        raise OtptError(
-            f"The {_WHAT} {str(path)!r} has format {content['format']!r}, but this version of otpt reads {FORMAT}; "
-            "make it again with 'otpt calibrate'."
-        )
-    checksum = content.pop("checksum")
+    path = Path(path).expanduser()
+    content = read_json(path, "calibration file")
     try:
-        if checksum != _checksum(content):
+        found = Calibration.model_validate(content)
+        if found.digest != content.get("checksum"):
             raise ValueError("its checksum is wrong")
-        return Calibration.model_validate(content)
     except ValueError as error:
         reason = " ".join(str(error).split())
         raise OtptError(
-            f"The {_WHAT} {str(path)!r} is damaged: {reason}; make it again with 'otpt calibrate'."
+            f"The file {str(path)!r} is not a calibration file of this version, or damaged: {reason}; make it again "
+            "with 'otpt calibrate'."
         ) from error
-
-
-def _checksum(content: Mapping[str, Any]) -> str:
-    """Checksum of the values, however the file is formatted."""
-    text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+    return found
 
 
 def fit_calibration(
@@ -197,44 +174,41 @@ def fit_calibration(
 ) -> Calibration:
     """Fit a calibration to a method's probabilities (N, C) and labels (N,).
 
-    The map is fitted on all labels. Sets and risk are counted on the probabilities **before** the map, so that all
-    labels serve them too and their guarantees are exact: a map that has seen the labels would spoil them.
+    The map is fitted on all labels. Sets and risk are computed from the probabilities **before** the map, so that all
+    labels serve them too and their guarantees are exact.
 
     Args:
-        facts: what the calibration is for; ``classes`` are needed.
+        facts: see :class:`Calibration`; ``classes`` are required.
         origin: where the labels come from, for people.
         maps: candidates; see :func:`otpt.calibration.maps.choose_map`.
         penalty, free_ranks: λ and k of RAPS.
-        n_bins: of the calibration errors that are shown.
+        n_bins: of the reported calibration errors.
     """
     checked, y = check_probabilities(probabilities, labels)
     classes, seen = list(facts["classes"]), np.unique(y)
     if len(classes) != checked.shape[1]:
         raise OtptError(f"expected probabilities of {len(classes)} classes, but got {checked.shape[1]}.")
-    if len(y) < LEAST_LABELS:
-        raise OtptError(
-            f"{len(y)} labelled images were given, too few for a calibration; expected at least {LEAST_LABELS}, better "
-            "hundreds."
-        )
-    if len(seen) == 1:
-        raise OtptError(f"All {len(y)} labels are of the class {classes[seen[0]]!r}; expected at least two classes.")
+    _check_labels(len(y), len(seen) > 1, f"All {len(y)} labels are of the class {classes[seen[0]]!r}")
     if not 0.0 <= penalty < np.inf or free_ranks < 0:
         raise OtptError(f"expected a RAPS penalty and ranks of 0 or more, but got {penalty!r} and {free_ranks!r}.")
     p = as_stored(checked)
-    choice = choose_map(p, y, maps=maps)
-    stages = {"before": p, "after": choice.held_out}
     raps: dict[str, Any] = {"penalty": float(penalty), "free_ranks": free_ranks}
     scores = {kind: conformal_scores(kind, p, **raps)[np.arange(len(y)), y] for kind in SETS}  # of the true class
     confidence, correct = p.max(axis=1), p.argmax(axis=1) == y
     order = np.lexsort((~correct, -confidence))
+
+    def metrics(values: Floats) -> dict[str, list[float]]:
+        intervals = {name: bootstrap(name, values, y, n_bins=n_bins) for name in SHOWN}
+        return {name: [own.estimate, own.low, own.high] for name, own in intervals.items()}
+
+    def diagram(values: Floats) -> ReliabilityBins:
+        return reliability_bins(values, y, n_bins=n_bins)
+
     return Calibration(
         facts=dict(facts),
         origin=dict(origin or {}),
         labels=len(y),
-        map=choice.map,
-        cross_validation=choice.nll,
-        reliability={name: _metrics(each, y, n_bins) for name, each in stages.items()},
-        bins={name: _diagram(each, y, n_bins) for name, each in stages.items()},
+        **_fitted(p, choose_map(p, y, maps=maps), metrics, diagram),
         scores={
             kind: {int(label): np.sort(own[y == label]).tolist() for label in seen} for kind, own in scores.items()
         },
@@ -257,39 +231,44 @@ def fit_label_calibration(
     Platt scaling with one bias or one for each label. It has no scores for sets and no confidences for a risk.
     """
     p, y = as_stored(probabilities), np.asarray(present, bool)
-    if len(y) < LEAST_LABELS:
-        raise OtptError(f"{len(y)} labelled images were given; expected at least {LEAST_LABELS}, better hundreds.")
-    if not y.any() or y.all():
-        raise OtptError("All labels are absent or all are there; expected images with and without some of them.")
-    choice = choose_label_map(p, y)
-    stages = {"before": p, "after": choice.held_out}
-    return Calibration(
-        facts=dict(facts),
-        origin=dict(origin or {}),
-        labels=len(y),
-        map=choice.map,
-        cross_validation=choice.nll,
-        reliability={
-            name: {metric: list(own) for metric, own in multi_label_intervals(each, y, n_bins=n_bins).items()}
-            for name, each in stages.items()
-        },
-        bins={name: _diagram(each.ravel(), y.ravel(), n_bins) for name, each in stages.items()},
-        scores={},
-        raps={},
-        confidences=[],
-        correct="",
-    )
+    _check_labels(len(y), y.any() and not y.all(), "All labels are absent or all are present")
+
+    def metrics(values: Floats) -> dict[str, list[float]]:
+        return {name: list(own) for name, own in multi_label_intervals(values, y, n_bins=n_bins).items()}
+
+    def diagram(values: Floats) -> ReliabilityBins:
+        return reliability_bins(values.ravel(), y.ravel(), n_bins=n_bins)
+
+    fitted = _fitted(p, choose_label_map(p, y), metrics, diagram)
+    return Calibration(facts=dict(facts), origin=dict(origin or {}), labels=len(y), **fitted)
 
 
-def _metrics(probabilities: Floats, labels: Integers, n_bins: int) -> dict[str, list[float]]:
-    intervals = {name: bootstrap(name, probabilities, labels, n_bins=n_bins) for name in SHOWN}
-    return {name: [own.estimate, own.low, own.high] for name, own in intervals.items()}
+def _check_labels(count: int, differ: bool, problem: str) -> None:
+    if count < LEAST_LABELS:
+        raise OtptError(f"{count} labelled images were given; expected at least {LEAST_LABELS}, better hundreds.")
+    if not differ:
+        raise OtptError(f"{problem}; expected images of several classes.")
 
 
-def _diagram(probabilities: Floats, labels: npt.NDArray[Any], n_bins: int) -> dict[str, list[float | None]]:
-    found = reliability_bins(probabilities, labels, n_bins=n_bins)
-    columns = {"counts": found.counts, "confidence": found.confidence, "accuracy": found.accuracy}
-    return {name: [None if np.isnan(v) else v for v in own.tolist()] for name, own in columns.items()}
+def _fitted(
+    before: Floats,
+    choice: Choice,
+    metrics: Callable[[Floats], dict[str, list[float]]],
+    diagram: Callable[[Floats], ReliabilityBins],
+) -> dict[str, Any]:
+    """Fields of the chosen map, and of its reliability on held-out images."""
+    stages = {"before": before, "after": choice.held_out}
+    bins: dict[str, dict[str, list[float | None]]] = {}
+    for name, values in stages.items():
+        found = diagram(values)
+        columns = {"counts": found.counts, "confidence": found.confidence, "accuracy": found.accuracy}
+        bins[name] = {key: [None if np.isnan(v) else v for v in own.tolist()] for key, own in columns.items()}
+    return {
+        "map": choice.map,
+        "cross_validation": choice.nll,
+        "reliability": {name: metrics(values) for name, values in stages.items()},
+        "bins": bins,
+    }
 
 
 @dataclass(frozen=True)
@@ -315,11 +294,11 @@ class Calibrated:
 
     Args:
         calibration: from a file or from :func:`fit_calibration`.
-        coverage: probability with which the prediction set is to hold the true class; None for no sets.
+        coverage: probability that the prediction set contains the true class; None for no sets.
         sets: "lac", "aps" or "raps".
         mondrian: the coverage holds for each class separately.
         risk: largest fraction of errors among the answered images; None to answer all.
-        guarantee: probability, over the draw of the labelled images, with which the risk is held.
+        guarantee: probability, over the draw of the labelled images, that the risk is met.
     """
 
     calibration: Calibration
@@ -336,62 +315,53 @@ class Calibrated:
             raise OtptError("The calibration is one of several labels; a coverage or a risk needs one label per image.")
         if self.coverage is None and self.mondrian:
             raise OtptError("Sets per class (Mondrian) were requested without a coverage; give one, such as 0.9.")
-        if self.coverage is not None:
-            needed, n = labels_for(self.coverage), self.calibration.labels
-            if n < needed:
-                raise OtptError(
-                    f"A coverage of {self.coverage:g} needs at least {needed} labels, but the calibration has {n}; "
-                    "label more images, or ask for less."
-                )
-            if self.mondrian and np.isinf(self.quantiles).all():
-                raise OtptError(
-                    f"Sets per class (Mondrian) with a coverage of {self.coverage:g} need {needed} labels of a class, "
-                    f"but the calibration has {n} labels of {len(self.quantiles)} classes; label more images, or leave "
-                    "it out."
-                )
+        if self.coverage is not None and np.isinf(self.quantiles).all():
+            raise OtptError(
+                f"A coverage of {self.coverage:g} needs at least {labels_for(self.coverage)} labels"
+                f"{' of a class' if self.mondrian else ''}, but the calibration has {self.calibration.labels} labels "
+                f"of {len(self.quantiles)} classes; label more images, or request less."
+            )
         if self.risk is not None and not self.calibration.map.keeps_label:
             raise OtptError(
-                f"A risk was requested, but the map {self.calibration.map.kind!r} may change labels, and errors were "
-                "counted without it; calibrate without that map (temperature, beta or isotonic keep the label)."
+                f"A risk was requested, but the map {self.calibration.map.kind!r} may change labels; calibrate with a "
+                "map that keeps them (temperature, beta or isotonic)."
             )
         _ = self.threshold  # raises if the risk cannot be held
 
     @property
     def key(self) -> dict[str, Any]:
-        """Everything that decides the answers, as plain data."""
+        """Everything that determines the answers, as plain data."""
         sets = {} if self.coverage is None else {"sets": self.sets, "mondrian": self.mondrian}
         risk = {} if self.risk is None else {"guarantee": self.guarantee}
         return {"digest": self.calibration.digest, "coverage": self.coverage, **sets, "risk": self.risk, **risk}
 
     @cached_property
     def threshold(self) -> RiskThreshold | None:
-        """Above which confidence, before the map, an image is answered."""
+        """Confidence, before the map, above which an image is answered."""
         if self.risk is None:
             return None
         return risk_threshold(*self.calibration.ranked, risk=self.risk, guarantee=self.guarantee)
 
     @cached_property
     def quantiles(self) -> Floats:
-        """The largest score with which each class is in a set, (C,)."""
+        """Largest score with which each class is in a set, (C,)."""
         assert self.coverage is not None
         classes, scores = len(self.calibration.class_names), self.calibration.scores[self.sets]
         if self.mondrian:
             own = [np.array(scores.get(c, ()), np.float64) for c in range(classes)]
             return np.array([conformal_quantile(each, self.coverage) for each in own])
-        # without any score every class is in the set
-        together = np.concatenate([np.zeros(0), *(np.array(each) for each in scores.values())])
+        together = np.concatenate([np.array(each) for each in scores.values()])
         return np.full(classes, conformal_quantile(together, self.coverage))
 
     @property
     def always_in(self) -> int:
-        """Classes with too few labels for the coverage, which are in every set of Mondrian prediction."""
+        """Number of classes with too few labels for the coverage, which are in every Mondrian set."""
         return 0 if self.coverage is None else int(np.isinf(self.quantiles).sum())
 
     def answer(self, probabilities: npt.NDArray[Any], index: int | None = None) -> CalibratedAnswer:
-        """Of one image's probabilities (C,) as the method gives them; ``index`` is its prediction, if some tie.
+        """Calibrate one image's probabilities (C,); ``index`` is the method's prediction where classes tie.
 
-        The predicted class is always in the set, also where ties or the map make it another than the first of the
-        largest probabilities.
+        The predicted class is always in the set, even if ties or the map make it another than the argmax.
         """
         raw = as_stored(probabilities)
         calibrated = self.calibration.map(raw)

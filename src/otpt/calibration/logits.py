@@ -20,34 +20,27 @@ from otpt.registry import Count, calibrator
 Array: TypeAlias = Tensor | npt.NDArray[Any]
 
 FIXED = {"vit": 1.16, "resnet": 1.15}
-"""The constants C-TPT published for TPT with CLIP, by kind of image tower: ViT-B/16 and RN50."""
+"""C-TPT's published constants for TPT with CLIP, by kind of image tower: ViT-B/16 and RN50."""
 
 BASE_CLASS = 0.05
-"""A class whose tuned text feature is closer than this to one of a base class is that class."""
+"""Distance of tuned text features below which a class counts as a base class."""
 
 _CHUNK_ENTRIES = 1 << 22  # 32 MiB of float64 logits at a time
 
 
-def to_tensor(values: Array, name: str) -> Tensor:
+def to_tensor(values: Array) -> Tensor:
     """Convert a numpy array to a tensor, copied only where torch could not share it."""
-    if isinstance(values, Tensor):
-        return values
-    try:
-        return torch.from_numpy(np.require(values, requirements=["C", "W"]))
-    except (TypeError, ValueError) as error:
-        raise OtptError(f"expected {name} as a torch tensor or an array of numbers, but got another type.") from error
+    return values if isinstance(values, Tensor) else torch.from_numpy(np.require(values, requirements=["C", "W"]))
 
 
 def check_logits(logits: Array, name: str = "logits") -> Tensor:
     """Validate finite floating-point logits (..., C)."""
-    tensor = to_tensor(logits, name)
-    if tensor.ndim < 1 or tensor.shape[-1] < 1 or not tensor.is_floating_point():
+    tensor = to_tensor(logits)
+    if tensor.ndim < 1 or tensor.shape[-1] < 1 or not tensor.is_floating_point() or not tensor.isfinite().all():
         raise OtptError(
-            f"expected {name} as floating-point numbers (..., C), but got {tensor.dtype} of shape "
-            f"{tuple(tensor.shape)}."
+            f"expected finite {name} as floating-point numbers (..., C), but got {tensor.dtype} of shape "
+            f"{tuple(tensor.shape)}, or nan or infinity."
         )
-    if not bool(torch.isfinite(tensor).all()):
-        raise OtptError(f"expected finite {name}, but got nan or infinity.")
     return tensor
 
 
@@ -81,7 +74,7 @@ def probabilities(logits: Array, *, temperature: float = 1.0, official: bool = F
 
 
 def fixed_temperature(family: str) -> float:
-    """The published temperature of a backbone's family.
+    """Return the published temperature of a backbone's family.
 
     >>> fixed_temperature("vit")
     1.16
@@ -89,8 +82,7 @@ def fixed_temperature(family: str) -> float:
     if family not in FIXED:
         raise OtptError(
             f"No temperature was published for backbone family {family!r} (only for {', '.join(FIXED)}); give one with "
-            "--set temperature=1.2, in Python method.override({'temperature': 1.2}), or fit one on labelled images "
-            "that are not in the test set: Classifier.calibrate, otpt.calibration.fit_temperature."
+            "--set temperature=1.2, or fit one on labelled images that are not in the test set ('otpt calibrate')."
         )
     return FIXED[family]
 
@@ -109,7 +101,7 @@ def _positive(temperature: float) -> float:
 def fit_temperature(
     logits: Array, labels: Array, *, bounds: tuple[float, float] = (1e-3, 1e3), prior: float = 0.0
 ) -> float:
-    """The temperature that minimises the NLL of held-out labelled logits (N, C), labels (N,).
+    """Fit the temperature that minimises the NLL of held-out logits (N, C) and labels (N,).
 
     With b = 1/T the objective f(b) = mean_n [logsumexp_c(b·ℓ_nc) − b·ℓ_n,y_n] is convex, with
 
@@ -121,36 +113,31 @@ def fit_temperature(
     Without a minimum within ``bounds`` the nearer bound is returned, with a warning; where T does not matter (one
     class, or rows of equal logits) it is 1.
     """
-    z, y = check_logits(logits).detach(), to_tensor(labels, "labels")
-    if z.ndim != 2 or len(z) == 0 or y.shape != z.shape[:1]:
+    z, y = check_logits(logits).detach(), to_tensor(labels)
+    integers = not (y.is_floating_point() or y.is_complex() or y.dtype == torch.bool)
+    if z.ndim != 2 or len(z) == 0 or y.shape != z.shape[:1] or not integers:
         raise OtptError(
-            f"expected logits (N, C) and labels (N,) with N >= 1, but got {tuple(z.shape)} and {tuple(y.shape)}."
+            f"expected logits (N, C) and integer labels (N,) with N >= 1, but got {tuple(z.shape)} and {y.dtype} of "
+            f"shape {tuple(y.shape)}."
         )
-    if y.is_floating_point() or y.is_complex() or y.dtype == torch.bool:
-        raise OtptError(f"expected labels as integers, but got {y.dtype}.")
-    outside = y[(y < 0) | (y >= z.shape[1])]
-    if len(outside):
-        raise OtptError(f"expected labels from 0 to {z.shape[1] - 1}, but got {int(outside[0])}.")
+    if y.min() < 0 or y.max() >= z.shape[1]:
+        raise OtptError(f"expected labels from 0 to {z.shape[1] - 1}, but got {int(y.min())} to {int(y.max())}.")
     low, high = bounds
     if not 0 < low < high < math.inf or not 0 <= prior < math.inf:
         raise OtptError(f"expected finite bounds 0 < low < high and prior >= 0, but got {bounds!r} and {prior!r}.")
     if bool((z == z[:, :1]).all()):
         return 1.0
-    # f' grows with b: not yet positive at the largest b, or no longer negative at the smallest, it has no root
-    bound = None
-    if _slope(-math.log(low), z, y, prior) <= 0:
-        bound, why = low, "sharper"
-    elif _slope(-math.log(high), z, y, prior) >= 0:
-        bound, why = high, "flatter"
-    if bound is None:
-        return math.exp(-brentq(_slope, -math.log(high), -math.log(low), args=(z, y, prior), xtol=1e-13))
-    warnings.warn(
-        f"fit_temperature reached its bound {bound:g}: every {why} distribution fits these labels better; use more "
-        "held-out images or set the bounds.",
-        UserWarning,
-        stacklevel=2,
-    )
-    return bound
+    ends = -math.log(high), -math.log(low)  # of log b, with which f' grows
+    for end, bound, side in ((ends[1], low, -1), (ends[0], high, 1)):
+        if side * _slope(end, z, y, prior) >= 0:
+            warnings.warn(
+                f"fit_temperature reached its bound {bound:g}: every {'sharper' if side < 0 else 'flatter'} "
+                "distribution fits these labels better; use more held-out images or set the bounds.",
+                UserWarning,
+                stacklevel=2,
+            )
+            return bound
+    return math.exp(-brentq(_slope, *ends, args=(z, y, prior), xtol=1e-13))
 
 
 def _slope(log_b: float, z: Tensor, y: Tensor, prior: float) -> float:
@@ -203,8 +190,8 @@ def dac_factors(
 
     d⁰_c and d¹_c are the mean distances of text feature c to its ``neighbours`` nearest text features of the B base
     classes that the prompts were learned on, zero-shot and tuned; of fewer base classes all are taken. γ_c = 1 for a
-    base class itself, whose nearest tuned neighbour is closer than 0.05. The logits of an image that is predicted as
-    class c are multiplied by γ_c.
+    base class itself, whose nearest tuned neighbour is closer than 0.05. Logits are multiplied by the γ_c of their
+    predicted class.
     """
     before, after = _distances(zero_shot, base_zero_shot), _distances(tuned, base_tuned)
     factors = _factors(before, after, neighbours)
@@ -212,26 +199,25 @@ def dac_factors(
 
 
 def own_dac_factors(zero_shot: Tensor, tuned: Tensor, classes: Tensor | None = None, neighbours: int = 5) -> Tensor:
-    """γ_c where no class was trained on: all other classes take the place of the base classes. (C, D) × 2 → (C,).
+    """γ_c without base classes: all other classes replace them. (C, D) × 2 → (C,).
 
-    ``classes`` (m,) asks for some classes only. Of fewer than ``neighbours`` other classes all are taken; with none, γ
-    is 1.
+    ``classes`` (m,) selects some classes. Of fewer than ``neighbours`` other classes all are taken; with none, γ is 1.
     """
-    asked = torch.arange(len(tuned), device=tuned.device) if classes is None else classes
+    chosen = torch.arange(len(tuned), device=tuned.device) if classes is None else classes
     if len(tuned) == 1:
-        return tuned.new_ones(len(asked))
-    others = [_distances(texts[asked], texts).scatter(1, asked[:, None], torch.inf) for texts in (zero_shot, tuned)]
+        return tuned.new_ones(len(chosen))
+    others = [_distances(texts[chosen], texts).scatter(1, chosen[:, None], torch.inf) for texts in (zero_shot, tuned)]
     return _factors(others[0], others[1], min(neighbours, len(tuned) - 1))
 
 
-# DAC is for learned prompts and their base classes; with all other classes as the base it needs no training.
 @calibrator(source="after Wang et al., ICML 2024 (DAC)", views=True)
 def dac(
     logits: Tensor, text_features: Tensor, adapted_text_features: Tensor, dac_neighbours: Count = 5
 ) -> tuple[Tensor, dict[str, float]]:
     """DAC among all classes: logits multiplied by how much nearer the predicted class came to its neighbours.
 
-    γ_ĉ·ℓ of all views of an image (V, C), ĉ each view's predicted class; and the clean view's temperature 1/γ.
+    γ_ĉ·ℓ of all views of an image (V, C), ĉ each view's predicted class; and the clean view's temperature 1/γ. DAC
+    itself is for learned prompts and their base classes; this needs no training.
     """
     return _scaled(logits, lambda each: own_dac_factors(text_features, adapted_text_features, each, dac_neighbours))
 

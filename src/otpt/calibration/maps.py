@@ -10,14 +10,15 @@
 | platt, platt-per-label | σ(a·logit p + b) of independent labels, with one b or one for each label | slope, biases |
 
 Beta and isotonic map the confidence s alone. The other classes follow from softmax(log p/τ), with τ such that its
-largest entry is the wanted confidence: it sums to one, preserves the order of all classes and so the label, and reaches
-every confidence above 1/C; scaling the others in proportion could make one of them the label.
+largest entry is the wanted confidence: it preserves the order of all classes and so the label, and reaches every
+confidence above 1/C.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -41,7 +42,7 @@ LEAST_LABELS = 20
 FOLDS = 5
 
 PRIOR = 5.0
-"""Labels that speak for T = 1: weight of the Gamma prior of :func:`otpt.calibration.fit_temperature`."""
+"""Weight, in labels, of the Gamma prior of :func:`otpt.calibration.fit_temperature`."""
 _TEMPERATURES = (0.05, 20.0)
 _BIAS, _SLOPE = 1.0, 25.0  # 1/variance of the normal priors of "bias" and "vector"
 _TINY = float(np.finfo(np.float32).tiny)
@@ -50,10 +51,7 @@ _LEAST = 1.02  # times 1/C: the smallest wanted confidence, since at 1/C all cla
 
 
 def as_stored(probabilities: npt.NDArray[Any]) -> Floats:
-    """Round probabilities (…, C) to float32, as runs store them, in float64.
-
-    So a calibration made from the rows of a run applies to an image that is predicted now.
-    """
+    """Round probabilities (…, C) to float32, as runs store them: the same values from a run and from a prediction."""
     return np.asarray(probabilities, np.float32).astype(np.float64)
 
 
@@ -63,7 +61,7 @@ def _logs(probabilities: Floats) -> Floats:
 
 
 def _confidence(probabilities: Floats) -> tuple[Floats, Floats]:
-    """The confidence s (N,), and 1 − s as the sum of the others, which preserves its digits where s is 1."""
+    """The confidence s (N,), and 1 − s as the sum of the others, exact even where s rounds to 1."""
     largest = probabilities.argmax(axis=1)[:, None]
     others = probabilities.copy()
     np.put_along_axis(others, largest, 0.0, axis=1)
@@ -157,37 +155,21 @@ def _fit_linear(probabilities: Floats, labels: Integers, *, slopes: bool) -> dic
     classes, rows = logs.shape[1], np.arange(len(labels))
     precision = np.repeat([_SLOPE, _BIAS], classes)
 
-    def shares(point: Floats) -> Floats:
-        scores = (point[0] + point[1 : 1 + classes]) * logs + point[1 + classes :]
-        return np.asarray(softmax(scores, axis=1))
+    def loss(point: Floats) -> tuple[float, Floats]:
+        shared, differences, biases = point[0], point[1 : 1 + classes], point[1 + classes :]
+        scores = (shared + differences) * logs + biases
+        p = np.asarray(softmax(scores, axis=1))
+        nll = -np.log(np.maximum(p[rows, labels], _TINY)).sum()
+        prior = PRIOR * (shared - np.log(shared)) + (precision * np.square(point[1:])).sum() / 2
+        p[rows, labels] -= 1.0
+        by_class = (p * logs).sum(axis=0)
+        gradient = np.concatenate([[by_class.sum()], by_class * slopes, p.sum(axis=0)])
+        return float(nll + prior), gradient + np.concatenate([[PRIOR * (1 - 1 / shared)], precision * point[1:]])
 
-    def collected(of_scores: Floats) -> Floats:
-        by_class = (of_scores * logs).sum(axis=0)
-        return np.concatenate([[by_class.sum()], by_class * slopes, of_scores.sum(axis=0)])
-
-    def value(point: Floats) -> float:
-        if point[0] <= 0:
-            return np.inf
-        nll = -np.log(np.maximum(shares(point)[rows, labels], _TINY)).sum()
-        return float(nll + PRIOR * (point[0] - np.log(point[0])) + (precision * np.square(point[1:])).sum() / 2)
-
-    def gradient(point: Floats) -> Floats:
-        residual = shares(point)
-        residual[rows, labels] -= 1.0
-        return collected(residual) + np.concatenate([[PRIOR * (1.0 - 1.0 / point[0])], precision * point[1:]])
-
-    def hessian_product(point: Floats, direction: Floats) -> Floats:
-        p = shares(point)
-        moved = (direction[0] + slopes * direction[1 : 1 + classes]) * logs + direction[1 + classes :]
-        found = collected(p * (moved - (p * moved).sum(axis=1, keepdims=True)))
-        return found + np.concatenate([[PRIOR / point[0] ** 2 * direction[0]], precision * direction[1:]])
-
-    start = np.zeros(1 + 2 * classes)
-    start[0] = 1.0
-    options = {"gtol": 1e-8, "maxiter": 1000}
-    found = optimize.minimize(
-        value, start, jac=gradient, hessp=hessian_product, method="trust-krylov", options=options
-    ).x
+    start = np.concatenate([[1.0], np.zeros(2 * classes)])
+    bounds = [(1e-3, None), *[(None, None)] * (2 * classes)]
+    options = {"ftol": 0.0, "gtol": 1e-9, "maxiter": 10_000, "maxcor": 50}
+    found = optimize.minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options).x
     return {"slopes": (found[0] + found[1 : 1 + classes]).tolist(), "biases": found[1 + classes :].tolist()}
 
 
@@ -226,19 +208,19 @@ def _apply_platt(probabilities: Floats, parameters: Mapping[str, Any]) -> Floats
 
 
 class Kind(NamedTuple):
-    """A kind of map: ``fit`` returns parameters, ``apply`` maps probabilities (N, C) with them."""
+    """A kind of map: ``fit`` returns parameters, ``apply`` maps probabilities (N, C) with them.
+
+    It needs ``labels`` labels, and ``per_class`` for each class. ``keeps_label``: the argmax stays the same.
+    """
 
     labels: int
-    """Smallest number of labels to fit it on."""
-    fit: Callable[[Floats, Integers], dict[str, Any]]
+    fit: Callable[..., dict[str, Any]]
     apply: Callable[[Floats, Mapping[str, Any]], Floats]
     per_class: int = 0
-    """Smallest number of labels per class of the list."""
     keeps_label: bool = True
-    """Whether the most probable class stays the same."""
 
     def needs(self, classes: int) -> int:
-        """Number of labels that it takes for a list of classes."""
+        """Smallest number of labels for ``classes`` classes."""
         return max(self.labels, self.per_class * classes)
 
 
@@ -247,22 +229,20 @@ MAPS: Mapping[str, Kind] = {
     "temperature": Kind(LEAST_LABELS, _fit_temperature, _apply_temperature),
     "beta": Kind(100, _fit_beta, _apply_beta),
     "isotonic": Kind(500, _fit_isotonic, _apply_isotonic),
-    "bias": Kind(100, lambda p, y: _fit_linear(p, y, slopes=False), _apply_linear, per_class=5, keeps_label=False),
-    "vector": Kind(200, lambda p, y: _fit_linear(p, y, slopes=True), _apply_linear, per_class=20, keeps_label=False),
+    "bias": Kind(100, partial(_fit_linear, slopes=False), _apply_linear, per_class=5, keeps_label=False),
+    "vector": Kind(200, partial(_fit_linear, slopes=True), _apply_linear, per_class=20, keeps_label=False),
 }
-"""From the simplest on; of equally good ones the first is taken."""
+"""Simplest first; of equally good ones the first is chosen."""
 
 OF_LABELS: Mapping[str, Kind] = {
-    "platt": Kind(LEAST_LABELS, lambda p, y: _fit_platt(p, y, per_label=False), _apply_platt, keeps_label=False),
-    "platt-per-label": Kind(
-        LEAST_LABELS, lambda p, y: _fit_platt(p, y, per_label=True), _apply_platt, keeps_label=False
-    ),
+    "platt": Kind(LEAST_LABELS, partial(_fit_platt, per_label=False), _apply_platt, keeps_label=False),
+    "platt-per-label": Kind(LEAST_LABELS, partial(_fit_platt, per_label=True), _apply_platt, keeps_label=False),
 }
-"""Maps of the probabilities of independent labels; fitted to which are there, (N, C)."""
+"""Maps of the probabilities of independent labels, fitted to which are present, (N, C)."""
 _ALL = {**MAPS, **OF_LABELS}
 
 DEFAULT = tuple(name for name, kind in MAPS.items() if kind.keeps_label)
-"""Candidates by default: a calibration changes confidences, not labels."""
+"""Default candidates: they change confidences, not labels."""
 
 
 @dataclass(frozen=True)
@@ -299,9 +279,9 @@ class CalibrationMap:
 
 
 class Choice(NamedTuple):
-    """A map fitted on all labels, the cross-validated NLL of each candidate, and the held-out probabilities (N, C).
+    """A map fitted on all labels, the cross-validated NLL of each candidate, and held-out probabilities (N, C).
 
-    The held-out probabilities of an image are by the chosen kind of map fitted without the image's fold.
+    The latter are by the chosen kind of map, fitted without the image's fold.
     """
 
     map: CalibrationMap
@@ -317,11 +297,9 @@ def fit_map(kind: str, probabilities: Floats, labels: Any) -> CalibrationMap:
 def choose_map(probabilities: Floats, labels: Integers, *, maps: Sequence[str] | None = None) -> Choice:
     """Choose the map of probabilities (N, C) and labels (N,) with the lowest cross-validated NLL; then the simplest.
 
-    ``maps`` are the candidates besides the identity; by default all that keep the label and for which the labels
-    suffice. See :data:`MAPS`.
+    ``maps`` are the candidates besides the identity; by default those of :data:`MAPS` that keep the label and for
+    which the labels suffice.
     """
-    if isinstance(maps, str):
-        raise OtptError(f"The maps are the single text {maps!r}; expected a list of names, such as [{maps!r}].")
     n, classes = probabilities.shape
     for name in maps or ():
         if name not in MAPS:

@@ -16,8 +16,7 @@ from otpt.calibration.conformal import conformal_quantile, conformal_scores
 from otpt.calibration.maps import Floats, Integers
 from otpt.errors import OtptError
 
-_ITERATIONS = 3
-"""Of Conf-OT: not converged, and part of its definition."""
+_ITERATIONS = 3  # of Conf-OT: not converged, and part of its definition
 
 
 def transport(logits: Floats, marginal: Floats | None = None, *, iterations: int = _ITERATIONS) -> Floats:
@@ -35,8 +34,7 @@ def transport(logits: Floats, marginal: Floats | None = None, *, iterations: int
     images, classes = logits.shape
     shares = np.full(classes, 1 / classes) if marginal is None else np.asarray(marginal, np.float64)
     if shares.shape != (classes,) or not (shares > 0).all():
-        raise OtptError(f"The marginal has shape {shares.shape} and a smallest share of {shares.min():g}; expected "
-                        f"{classes} positive shares.")  # fmt: skip
+        raise OtptError(f"The marginal is {shares.tolist()}; expected {classes} positive shares.")
     plan = np.exp(np.asarray(logits, np.float64) - logits.max())  # one maximum for all: another one changes the result
     plan /= plan.sum()
     for _ in range(iterations):
@@ -58,8 +56,7 @@ def conf_ot_sets(
     probabilities = transport(np.concatenate([calibration, test]), marginal)
     scores = conformal_scores(sets, probabilities)
     own = scores[np.arange(len(labels)), labels]
-    found: npt.NDArray[np.bool_] = scores[len(labels) :] <= conformal_quantile(own, coverage)
-    return found
+    return np.asarray(scores[len(labels) :] <= conformal_quantile(own, coverage))
 
 
 def fit_view_weights(view_logits: Floats, labels: Integers) -> tuple[float, float]:
@@ -71,8 +68,7 @@ def fit_view_weights(view_logits: Floats, labels: Integers) -> tuple[float, floa
     """
     if view_logits.ndim != 3 or view_logits.shape[1] < 2 or len(labels) != len(view_logits):
         raise OtptError(
-            f"There are view logits of shape {view_logits.shape} and {len(labels)} labels; expected (images, views, "
-            "classes) with two views or more, and one label per image."
+            f"expected view logits (N, V, C) with V >= 2 and N labels, but got {view_logits.shape} and {len(labels)}."
         )
     parts = np.stack([view_logits[:, 0], view_logits[:, 1:].mean(axis=1)]).astype(np.float64)  # (2, N, C)
     rows = np.arange(len(labels))
@@ -118,5 +114,4 @@ def r_value_set(calibration: Floats, test: Floats, coverage: float) -> npt.NDArr
     own, classes = r_values(calibration, test)
     rank = math.ceil((len(own) + 1) * coverage - 1e-9)
     threshold = np.sort(own)[rank - 1] if rank <= len(own) else math.inf
-    found: npt.NDArray[np.bool_] = classes <= threshold
-    return found
+    return np.asarray(classes <= threshold)

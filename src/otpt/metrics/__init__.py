@@ -1,11 +1,11 @@
 """Metrics of predictions: pure functions of (probabilities, labels), or of (confidence, correct).
 
 Inputs are numpy arrays, torch tensors or lists. Probabilities have shape (N, C) and labels (N,); where the confidence
-suffices, (N,) confidences and (N,) flags "the prediction is correct" may be passed instead. Values are Python floats;
-fractions lie between 0 and 1 and are not percentages: ``percent`` and ``Metrics.as_percent`` print them as published
-tables do. :data:`METRICS` is the table of all metrics with their titles, directions, units, ranges and aliases.
+suffices, (N,) confidences and (N,) correct flags may be passed instead. Values are Python floats; fractions lie between
+0 and 1: ``percent`` and ``Metrics.as_percent`` format them as published tables do. :data:`METRICS` is the table of all
+metrics with their titles, directions, units, ranges and aliases.
 
-:class:`RunningMetric` wraps any of them for torchmetrics. Where the names and arguments differ from theirs:
+:class:`RunningMetric` wraps any of them for torchmetrics, whose names and arguments differ:
 
 | torchmetrics | here | why |
 |---|---|---|
@@ -32,12 +32,13 @@ from otpt.metrics.binned import (
     classwise_calibration_error,
     debiased_ece,
     expected_calibration_error,
+    ks_calibration_error,
     maximum_calibration_error,
     reliability_bins,
+    smooth_ece,
 )
 from otpt.metrics.bootstrap import Interval, bootstrap, bootstrap_difference
 from otpt.metrics.scores import (
-    NLL_FLOOR,
     accuracy,
     brier_score,
     confidence_and_correct,
@@ -59,9 +60,7 @@ from otpt.metrics.selective import (
     selective_accuracy,
 )
 from otpt.metrics.sets import SetMetrics, clopper_pearson, lower_confidence_bound, set_metrics
-from otpt.metrics.smooth import ks_calibration_error, smooth_ece
-from otpt.metrics.summary import Metrics, evaluate, evaluate_rows
-from otpt.metrics.table import METRICS, Metric, get_metric, percent
+from otpt.metrics.table import METRICS, NLL_FLOOR, Metric, Metrics, evaluate, evaluate_rows, get_metric, percent
 
 if TYPE_CHECKING:
     from otpt.metrics.running import RunningMetric

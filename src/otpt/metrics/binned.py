@@ -1,4 +1,5 @@
-"""Calibration errors over bins: ECE, MCE, adaptive ECE, debiased ECE, SCE (class-wise ECE) and class-wise adaptive ECE.
+"""Calibration errors: over bins (ECE, MCE, adaptive ECE, debiased ECE, SCE, class-wise adaptive ECE) and without (KS
+error, smooth ECE).
 
 All are floats in [0, 1] (debiased ECE: [−1, 1]); published tables print them times 100.
 """
@@ -8,14 +9,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.optimize import elementwise
 
 from otpt.metrics.inputs import DenseRows, FloatArray, IntArray, Rows, Values, check_bins, sums_by
 from otpt.metrics.table import METRICS, metric, rows_of
 
+_STEPS = 4096  # of smooth ECE's grid
+_ROWS = 128  # resamples at a time, whose spectra take 4 MiB
+
 
 @dataclass(frozen=True, eq=False)
 class ReliabilityBins:
-    """M bins of the confidence with edges (M + 1,): count, accuracy and mean confidence (M,) of each, nan if empty.
+    """M bins of the confidence: edges (M + 1,); counts, accuracy and mean confidence (M,), nan if empty.
 
     ``total`` is the number of images, including those in no bin.
     """
@@ -102,8 +107,8 @@ def debiased_ece(rows: Rows, weights: FloatArray, *, n_bins: int = 20, side: str
     μ_m = Σ_n conf_n, and E[ECE] = (1/N) Σ_m E|K_m − μ_m|. The distribution of K_m is computed exactly, as the product
     of the N_m polynomials 1 − conf_n + conf_n·x. Rounding leaves an error below 1e-12 in the ECE.
 
-    It may be negative, down to −1: a calibrated model is below its own mean half the time, and cutting at 0 would bring
-    back a bias. What is subtracted is the bias of a calibrated model, and the ECE of one with large gaps has less.
+    It may be negative, down to −1: a calibrated model is below its own mean half the time, and clipping at 0 would
+    bring back a bias. The ECE of a model with large gaps has less bias than is subtracted.
 
     >>> round(debiased_ece([0.8, 0.8, 0.8, 0.8, 0.8], [1, 1, 1, 1, 0]), 4)
     -0.1311
@@ -112,7 +117,7 @@ def debiased_ece(rows: Rows, weights: FloatArray, *, n_bins: int = 20, side: str
     # Σ_n w_n² conf_n (1 − conf_n). The mean |K_m − μ_m| of the images themselves is scaled by the standard deviation:
     # exact if all images of the bin are drawn equally often, and nearly so for many images.
     index = bin_index(rows.confidences, n_bins, side)
-    confidence = np.where(index >= 0, rows.confidences, 0.0)  # what is in no bin has no gap
+    confidence = np.where(index >= 0, rows.confidences, 0.0)  # no gap outside the bins
     variances = confidence * (1.0 - confidence)
     bins, drawn = sums_by(index, np.square(weights) * variances)
     spread = np.sqrt(sums_by(index, variances[None])[1][0])
@@ -165,7 +170,7 @@ def adaptive_calibration_error(rows: Rows, weights: FloatArray, *, n_bins: int =
 
 @metric("mce", "MCE")
 def maximum_calibration_error(rows: Rows, weights: FloatArray, *, n_bins: int = 20, side: str = "right") -> FloatArray:
-    """MCE = max_m |acc_m − conf_m| over the bins that hold an image, which are those of the ECE.
+    """MCE = max_m |acc_m − conf_m| over the bins of the ECE that contain an image.
 
     >>> round(maximum_calibration_error([0.9, 0.8], [True, False]), 12)
     0.8
@@ -270,3 +275,68 @@ def classwise_adaptive_calibration_error(rows: DenseRows, weights: FloatArray, *
             reached = np.interp(ranks, np.append(0.0, ends[row]), np.append(0.0, sums[row]))
             total[row] += np.abs(np.diff(reached) / sizes).sum()
     return total / (len(sizes) * classes)
+
+
+@metric("ks_error", "KS error", short="KS")
+def ks_calibration_error(rows: Rows, weights: FloatArray) -> FloatArray:
+    """KS = max_n |(1/N) Σ_{i ≤ n} (conf_i − correct_i)|, images by rising confidence, ties together; in [0, 1].
+
+    >>> round(ks_calibration_error([0.9, 0.8, 0.6], [1, 0, 0]), 12)
+    0.466666666667
+    """
+    _, surplus = sums_by(rows.confidences, weights * (rows.confidences - rows.correct))
+    return np.asarray(np.max(np.abs(np.cumsum(surplus, axis=1)), axis=1) / len(rows.confidences))
+
+
+@metric("smooth_ece", "smooth ECE", short="Smooth ECE")
+def smooth_ece(rows: Rows, weights: FloatArray) -> FloatArray:
+    """Smooth ECE (Błasiok and Nakkiran, 2023): a kernel instead of bins.
+
+        r_σ(t) = (1/N) Σ_n (correct_n − conf_n)·K_σ(conf_n, t)
+        smECE_σ = ∫₀¹ |r_σ(t)| dt,   smECE = the σ at which smECE_σ = σ
+
+    K_σ is the Gaussian kernel reflected at 0 and 1. smECE_σ falls with σ, so there is exactly one such σ. The cosines
+    are eigenfunctions of K_σ, K_σ(x, t) = 1 + 2 Σ_{k≥1} exp(−(πkσ)²/2)·cos(πkx)·cos(πkt), so on a grid the smoothing
+    is a fast Fourier transform. An image is divided between its two neighbours on a grid of 4096 steps h, with a
+    relative error of about (h/σ)²/10: below 1e-3 for a smooth ECE of 0.3 %, 1e-5 for 2 %.
+
+    >>> round(smooth_ece([0.5, 0.5, 0.5, 0.5], [1, 1, 1, 1]), 6)
+    0.5
+    """
+    place = rows.confidences * _STEPS
+    cell = np.minimum(place.astype(np.int64), _STEPS - 1)
+    surplus = (rows.correct - rows.confidences) / len(place)
+    upper = surplus * (place - cell)
+    parts = [weights[at : at + _ROWS] for at in range(0, len(weights), _ROWS)]
+    return np.concatenate([_fixed_point(_spectrum(cell, part * surplus, part * upper)) for part in parts])
+
+
+def _spectrum(cell: IntArray, surplus: FloatArray, upper: FloatArray) -> FloatArray:
+    """Cosine coefficients (R, J + 1) of the surpluses (R, N), divided between a cell of the grid and the next."""
+    cells, whole = sums_by(cell, surplus)
+    _, above = sums_by(cell, upper)
+    masses = np.zeros((len(surplus), _STEPS + 1))
+    masses[:, cells] = whole - above
+    masses[:, cells + 1] += above
+    return np.asarray(np.fft.rfft(masses, 2 * _STEPS, axis=1).real)
+
+
+def _smoothed(coefficients: FloatArray, widths: FloatArray) -> FloatArray:
+    """smECE_σ (R,) of the coefficients Σ_j m_j cos(πkj/J), (R, J + 1), each at its own width (R,)."""
+    k = np.arange(_STEPS + 1)
+    decay = np.exp(-0.5 * np.square(np.pi * widths[:, None] * k))
+    # r_σ on the grid is 2J·irfft; the integral is the mean over the J steps, with half of either end
+    gap = np.abs(np.fft.irfft(coefficients * decay, 2 * _STEPS, axis=1)[:, : _STEPS + 1])
+    return np.asarray(2.0 * gap.sum(axis=1) - gap[:, 0] - gap[:, -1])
+
+
+def _fixed_point(coefficients: FloatArray) -> FloatArray:
+    """σ in [0, 1] with smECE_σ = σ, for each row."""
+    rows = np.arange(len(coefficients))
+
+    def excess(widths: FloatArray, row: IntArray) -> FloatArray:
+        return _smoothed(coefficients[row.astype(np.int64)], widths) - widths
+
+    ends = np.zeros(len(rows)), np.ones(len(rows))
+    found = elementwise.find_root(excess, ends, args=(rows,), tolerances={"xatol": 1e-13, "fatol": 1e-13}).x
+    return np.asarray(np.where(np.isnan(found), 1.0, found))  # rounding above 1 leaves no change of sign

@@ -8,10 +8,9 @@ on the seed, so that two methods on the same images are compared in pairs.
 AUROC and FPR95 are not defined in a resample without a wrong prediction, or without a correct one; such resamples are
 left out, and ``Interval.resamples`` counts the others.
 
-The shift is what ECE, MCE, SCE and adaptive ECE need, sums of absolute values: resampling adds noise that cannot
-cancel, so their resamples lie above the estimate, at few images all of them. Those of accuracy have their median at the
-estimate already. The interval is one for the metric's expectation with N images: a calibrated model's ECE is
-above 0 in expectation too, and :func:`otpt.metrics.debiased_ece` says by how much.
+ECE, MCE, SCE and adaptive ECE need the shift, since they are sums of absolute values: resampling adds noise that cannot
+cancel, so their resamples lie above the estimate. The interval is one for the metric's expectation with N images, which
+for the ECE of a calibrated model is above 0 too; see :func:`otpt.metrics.debiased_ece`.
 """
 
 from __future__ import annotations
@@ -120,7 +119,7 @@ def _interval(
     within: tuple[float, float],
 ) -> Interval:
     check_count("resamples", resamples)
-    check_level(level)
+    check_level(level)  # before the work
     values = np.concatenate([value(weights) for weights in resample_weights(n, resamples, seed)])
     return centred_interval(value(np.ones((1, n)))[0], values, level, within)
 

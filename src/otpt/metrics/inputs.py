@@ -1,7 +1,7 @@
 """Input of the metrics: probabilities (N, C) and labels (N,), or confidence (N,) and correct (N,), as rows.
 
-Every metric is computed from :class:`Rows`, what is known of each image. :class:`DenseRows` computes them from all
-probabilities; a run stores them in its shards, with only the large probabilities of each image.
+Every metric is computed from :class:`Rows`. :class:`DenseRows` derives them from all probabilities; a run stores them
+in its shards, with only the large probabilities of each image.
 """
 
 from __future__ import annotations
@@ -33,77 +33,59 @@ _CHUNK_ENTRIES = 1 << 20  # 8 MiB of float64 at a time, for any N and C
 
 
 class Rows(Protocol):
-    """What the metrics need of N images; all attributes (N,) unless another shape is given."""
+    """The input of a metric for N images; shapes are (N,) unless noted."""
 
     labels: IntArray
-    predictions: IntArray
-    """Most probable classes."""
-    confidences: FloatArray
-    """Largest probabilities."""
+    predictions: IntArray  # most probable classes; of tied classes, the first
+    confidences: FloatArray  # largest probabilities, at most one
     correct: BoolArray
-    """Whether the prediction is the label."""
-    probabilities: FloatArray
-    """Probabilities of the labels."""
-    ranks: IntArray
-    """Number of classes that rank before the label."""
-    squares: FloatArray
-    """Σ_c p_c²."""
-    entropies: FloatArray
-    """−Σ_c p_c log p_c in nats."""
-    top_counts: IntArray
-    """Number of probabilities stored of each image."""
-    top_classes: IntArray
-    """(Σ top_counts,) their classes, image after image."""
-    top_probabilities: FloatArray
-    """(Σ top_counts,) the stored probabilities, among them all above the lowest bin."""
-    class_sums: FloatArray
-    """(C,) Σ_n p_nc."""
+    probabilities: FloatArray  # of the labels
+    ranks: IntArray  # number of classes that rank before the label; of tied classes, the first listed ranks higher
+    squares: FloatArray  # Σ_c p_c²
+    entropies: FloatArray  # −Σ_c p_c log p_c in nats
+    top_counts: IntArray  # number of probabilities stored of each image
+    top_classes: IntArray  # (Σ top_counts,) their classes, image after image
+    top_probabilities: FloatArray  # (Σ top_counts,) the stored probabilities, with all above the lowest bin
+    class_sums: FloatArray  # (C,) Σ_n p_nc
 
 
 @dataclass(frozen=True, eq=False)
 class DenseRows:
-    """Rows of all probabilities ``p`` (N, C); each attribute is computed once, on first use."""
+    """:class:`Rows` of all probabilities ``p`` (N, C); each attribute is computed once, on first use."""
 
     p: npt.NDArray[Any]
     labels: IntArray
 
     @cached_property
     def predictions(self) -> IntArray:
-        """Most probable classes; of tied classes, the first."""
         return self.p.argmax(axis=1)
 
     @cached_property
     def confidences(self) -> FloatArray:
-        """Largest probabilities; a maximum that rounding left above one counts as one."""
         return np.minimum(self.p.max(axis=1).astype(np.float64), 1.0)
 
     @property
     def correct(self) -> BoolArray:
-        """Whether the prediction is the label."""
         return np.asarray(self.predictions == self.labels)
 
     @cached_property
     def probabilities(self) -> FloatArray:
-        """Probabilities of the labels."""
         return np.take_along_axis(self.p, self.labels[:, None], axis=1)[:, 0].astype(np.float64)
 
     @cached_property
     def ranks(self) -> IntArray:
-        """Number of classes that rank before the label; of tied classes the one listed first ranks higher."""
         of_label = np.take_along_axis(self.p, self.labels[:, None], axis=1)
         listed_before = np.arange(self.p.shape[1])[None, :] < self.labels[:, None]
         return np.asarray(((self.p > of_label) | ((self.p == of_label) & listed_before)).sum(axis=1))
 
     @cached_property
     def squares(self) -> FloatArray:
-        """Σ_c p_c²."""
         return np.concatenate([np.square(rows).sum(axis=1) for _, rows in self.chunks()])
 
     @cached_property
     def entropies(self) -> FloatArray:
-        """−Σ_c p_c log p_c in nats; a maximum above one (rounding) cannot make one negative."""
         logs = ((rows, np.log(rows, out=np.zeros_like(rows), where=rows > 0)) for _, rows in self.chunks())
-        return np.maximum(np.concatenate([-(rows * log).sum(axis=1) for rows, log in logs]), 0.0)
+        return np.maximum(np.concatenate([-(rows * log).sum(axis=1) for rows, log in logs]), 0.0)  # p rounded above 1
 
     def chunks(self) -> Iterator[tuple[slice, FloatArray]]:
         """Yield consecutive rows in float64, few enough that memory does not grow with N·C."""

@@ -1,10 +1,4 @@
-"""A metric of torchmetrics: it accumulates batches, for ``MetricCollection``, checkpoints and distributed runs.
-
-ece = RunningMetric("ece", n_bins=15)
-for probabilities, labels in batches:
-    ece.update(probabilities, labels)
-ece.compute()
-"""
+"""A metric of torchmetrics, for ``MetricCollection``, checkpoints and distributed runs."""
 
 from __future__ import annotations
 
@@ -21,12 +15,13 @@ from torchmetrics import Metric as TorchMetric
 from otpt import metrics
 from otpt.errors import OtptError
 from otpt.metrics.inputs import Values, check_probabilities, to_numpy
-from otpt.metrics.summary import Metrics, evaluate
-from otpt.metrics.table import get_metric
+from otpt.metrics.table import Metrics, evaluate, get_metric
 
 
 class RunningMetric(TorchMetric):  # type: ignore[misc]
-    """A metric of all batches so far: exactly that of the joined batches, whose probabilities are stored.
+    """A metric of all batches so far, equal to that of the joined batches, whose probabilities are stored.
+
+    ``ece = RunningMetric("ece", n_bins=15)``, then ``ece.update(probabilities, labels)`` and ``ece.compute()``.
 
     Args:
         metric: the name of a metric, such as "accuracy", "ece" or "expected_calibration_error", or a function of
@@ -43,16 +38,12 @@ class RunningMetric(TorchMetric):  # type: ignore[misc]
         function: Any = metric
         if isinstance(metric, str):
             function = evaluate if metric == "evaluate" else getattr(metrics, get_metric(metric).aliases[0])
-        if not callable(function):
-            raise OtptError(
-                f"The metric is a {type(metric).__name__}; expected one name, such as 'ece', or a function. Several "
-                "metrics: MetricCollection({'ece': RunningMetric('ece'), …}), or RunningMetric(), which has all."
-            )
         try:
             inspect.signature(function).bind(None, None, **options)
         except TypeError as error:
-            name = getattr(function, "__name__", "The metric")
-            raise OtptError(f"{name}: {error}. The columns of the probabilities are the classes.") from None
+            raise OtptError(
+                f"{metric!r}: {error}; expected the name of a metric, or a function, and its options."
+            ) from None
         self._function, self._logits = partial(function, **options), logits
         self.probabilities: Any
         self.labels: Any
@@ -60,16 +51,12 @@ class RunningMetric(TorchMetric):  # type: ignore[misc]
         self.add_state("labels", default=[], dist_reduce_fx="cat")
 
     def __repr__(self) -> str:
-        """The metric with its options."""
         options = {**self._function.keywords, **({"logits": True} if self._logits else {})}
         name = getattr(self._function.func, "__name__", type(self._function.func).__name__)
         return f"RunningMetric({', '.join([repr(name), *(f'{key}={value!r}' for key, value in options.items())])})"
 
     def update(self, preds: Values, target: Values) -> None:
-        """Add a batch: probabilities (N, C), or logits if it was made for them, and labels (N,).
-
-        The arguments have the names of torchmetrics, whose collections pass on only those that they know.
-        """
+        """Add a batch: probabilities (N, C), or logits with ``logits=True``, and labels (N,)."""
         p, y = check_probabilities(_softmax(preds) if self._logits else preds, target)
         self.probabilities.append(torch.from_numpy(np.array(p)))
         self.labels.append(torch.from_numpy(y))
@@ -79,7 +66,7 @@ class RunningMetric(TorchMetric):  # type: ignore[misc]
         if len(self.labels) == 0:
             raise OtptError("There are no batches to compute a metric of; call update(probabilities, labels) first.")
         found = self._function(_joined(self.probabilities), _joined(self.labels))
-        # plain numbers: torchmetrics looks into what a metric returns, and cannot take a frozen object
+        # plain numbers: torchmetrics cannot take a frozen object
         return found.as_dict() if isinstance(found, Metrics) else found
 
 
@@ -94,8 +81,9 @@ def _joined(state: Any) -> Any:
     """Concatenate the batches; torchmetrics has done so already in a distributed run."""
     if isinstance(state, torch.Tensor):
         return state
-    classes = dict.fromkeys(each.shape[1] for each in state if each.ndim == 2)
-    if len(classes) > 1:
-        raise OtptError(f"expected batches of the same classes, but got {' and '.join(map(str, classes))} columns.")
+    if len({each.shape[1:] for each in state}) > 1:
+        raise OtptError(
+            f"expected batches of the same classes, but got shapes {[tuple(each.shape) for each in state]}."
+        )
     wide = max((each.dtype for each in state), key=lambda dtype: dtype.itemsize)
     return torch.cat([each.to(wide) for each in state])

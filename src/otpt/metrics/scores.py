@@ -12,10 +12,7 @@ import numpy.typing as npt
 
 from otpt.errors import OtptError
 from otpt.metrics.inputs import BoolArray, FloatArray, Rows, Values, check_count, sums_by
-from otpt.metrics.table import metric, rows_of
-
-NLL_FLOOR = float(np.finfo(np.float32).tiny)
-"""Smallest normal float32, 1.18e-38: the softmax of float32 logits has no digits left below it."""
+from otpt.metrics.table import NLL_FLOOR, metric, rows_of
 
 
 def confidence_and_correct(probabilities: Values, labels: Values) -> tuple[FloatArray, BoolArray]:

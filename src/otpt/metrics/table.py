@@ -1,16 +1,16 @@
-"""The table of metrics: name, title, direction, unit, range and aliases of each, and the function that computes it.
+"""The table of metrics: name, title, direction, unit, range, aliases and function of each.
 
-A metric is one function of rows (see :mod:`otpt.metrics.inputs`) and weights (R, N), how often each image was drawn in
-each of R resamples; it returns (R,) values. Weights of one give the metric itself, so the bootstrap needs no second
-implementation. The decorator :func:`metric` adds it to :data:`METRICS` and turns it into the public function of
-(probabilities, labels) or (confidence, correct).
+A metric is one function of rows (see :mod:`otpt.metrics.inputs`) and weights (R, N), the number of times that each
+image was drawn in each of R resamples; it returns (R,) values. Weights of one give the metric itself, so the bootstrap
+needs no second implementation. The decorator :func:`metric` adds it to :data:`METRICS` and turns it into the public
+function of (probabilities, labels) or (confidence, correct).
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Concatenate, Literal, ParamSpec
 
 import numpy as np
@@ -20,6 +20,7 @@ from otpt.metrics.inputs import (
     DenseRows,
     FloatArray,
     Values,
+    check_bins,
     check_classes,
     check_confidence,
     check_probabilities,
@@ -30,6 +31,9 @@ P = ParamSpec("P")
 Best = Literal["higher", "lower", "zero"]
 Needs = Literal["confidence", "classes", "rows", "probabilities"]
 
+NLL_FLOOR = float(np.finfo(np.float32).tiny)
+"""Smallest normal float32, 1.18e-38: the softmax of float32 logits has no digits left below it."""
+
 
 @dataclass(frozen=True)
 class Metric:
@@ -38,12 +42,12 @@ class Metric:
     Attributes:
         name: key in Python, JSON and data frames, such as "adaptive_ece".
         title: in tables, without the unit; short: in the layouts of papers.
-        best: direction in which a value is better; None for a number that only describes.
+        best: direction of better values; None for descriptive numbers.
         unit: "%" for fractions, which are printed times 100; "" and "nats" for values printed unchanged.
         range: lowest and highest possible value.
-        aliases: other names, with those of the Python functions.
-        needs: "confidence" (and correct), "classes" (predicted, and labels), "rows" as runs store them, or
-            "probabilities", all of them.
+        aliases: other names, the Python function's first.
+        needs: "confidence" (and correct), "classes" (predicted, and labels), "rows" as runs store them, or all
+            "probabilities".
         compute: function of rows, weights (R, N) and options, which returns (R,).
         options: names of the options of ``compute``, such as n_bins.
     """
@@ -65,16 +69,13 @@ class Metric:
         return f"{self.title} %" if self.unit == "%" else self.title
 
     def cost(self, value: float) -> float:
-        """Return a number that is lower for better values.
-
-        Over-confidence is best at 0. A debiased ECE below 0 is chance, and no better than 0.
-        """
+        """Return a number that is lower for better values; a debiased ECE below 0 is no better than 0."""
         if self.best == "higher":
             return -value
         return abs(value) if self.best == "zero" else max(value, 0.0)
 
     def format(self, value: float | None, digits: int = 2) -> str:
-        """Print a value as published tables do: fractions times 100, others with two more digits; "–" for None."""
+        """Format a value as published tables do: fractions times 100, others with two more digits; "–" for None."""
         if value is None:
             return "–"
         return percent(value, digits) if self.unit == "%" else f"{value:.{digits + 2}f}"
@@ -159,3 +160,67 @@ def metric(
         return function  # type: ignore[return-value]  # the two arguments may also be named
 
     return register
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """Every metric of N predictions over C classes, in [0, 1] and not percent; see :data:`METRICS` for ranges."""
+
+    images: int
+    classes: int
+    accuracy: float
+    top5_accuracy: float
+    macro_f1: float
+    ece: float
+    debiased_ece: float
+    smooth_ece: float
+    adaptive_ece: float
+    ks_error: float
+    mce: float
+    sce: float
+    brier: float
+    top_label_brier: float
+    nll: float
+    confidence: float
+    overconfidence: float
+    entropy: float
+    aurc: float
+    excess_aurc: float
+    auroc: float | None  # None if all predictions are correct, or all wrong
+    fpr95: float | None
+    selective_accuracy: float
+    coverage_at_risk: float
+    n_bins: int
+    side: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain numbers by name, as for JSON."""
+        return asdict(self)
+
+    def as_percent(self, digits: int = 2) -> dict[str, str]:
+        """Format the metrics as published tables do; see :meth:`otpt.metrics.Metric.format`."""
+        values = self.as_dict()
+        return {name: METRICS[name].format(values[name], digits) for name in values if name in METRICS}
+
+
+def evaluate(
+    probabilities: Values, labels: Values, *, n_bins: int = 20, side: str = "right", floor: float = NLL_FLOOR
+) -> Metrics:
+    """Compute every metric of probabilities (N, C) and labels (N,); ``floor`` is that of the NLL.
+
+    >>> evaluate([[0.9, 0.1], [0.8, 0.2]], [0, 1]).as_percent()["ece"]
+    '45.00'
+    """
+    return evaluate_rows(DenseRows(*check_probabilities(probabilities, labels)), n_bins=n_bins, side=side, floor=floor)
+
+
+def evaluate_rows(rows: Any, *, n_bins: int = 20, side: str = "right", floor: float = NLL_FLOOR) -> Metrics:
+    """Compute every metric of :class:`~otpt.metrics.inputs.Rows`, such as those a run stores."""
+    check_bins(n_bins, side)
+    values: dict[str, Any] = {}
+    for name, metric in METRICS.items():
+        if metric.needs != "probabilities":
+            value = metric.value(rows, n_bins=n_bins, side=side, floor=floor)
+            values[name] = None if np.isnan(value) else value
+    classes = rows.p.shape[1] if isinstance(rows, DenseRows) else len(rows.class_sums)
+    return Metrics(images=len(rows.labels), classes=classes, **values, n_bins=int(n_bins), side=side)

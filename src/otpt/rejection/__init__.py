@@ -1,9 +1,8 @@
-"""Whether an image fits any of the classes, without labels: ``Rejector(backbone, names, score="word-margin")``.
+"""Rejection of images that show none of the classes, without labels: ``Rejector(backbone, names, score="msp")``.
 
-A score is a function of what its parameters name: ``cosines`` (…, C) of images with text features, ``logits`` (…, C) =
-scale·cosine + bias, ``probabilities`` (…, C), their softmax, ``word_cosines`` and ``word_logits`` (…, M) of negative
-words, which are none of the classes, those furthest from the classes first. It returns one number per image (…), high
-for images that fit none of the classes.
+A score returns one number per image (…), high for unknown images. Its parameters name its inputs: ``cosines`` (…, C) of
+images and class texts, ``logits`` (…, C) = scale·cosine + bias, ``probabilities`` (…, C), their softmax,
+``word_cosines`` and ``word_logits`` (…, M) of negative words, which are not classes, furthest from the classes first.
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ REJECTED = "rejected"
 """Flag of an output whose image fits none of the classes."""
 
 BEST_WORDS = 10
-"""Words whose cosines are averaged in ``word_margin``: several, since one may mean the same as a class."""
+"""Number of cosines averaged in ``word_margin``: several, since a word may be a synonym of a class."""
 
 WORD_GROUPS, FURTHEST = 5, 0.9
-"""Groups of words in ``neg_label``, and fraction of the words that it uses: synonyms of classes are left out."""
+"""Groups of words in ``neg_label``, and the fraction of words that it uses, which leaves out synonyms of classes."""
 
 _NEAR = 0.95
-"""Quantile of a word's cosines with the classes that measures its nearness, so that one odd class does not decide."""
+"""Quantile of a word's cosines with the classes that measures its nearness; robust against one odd class."""
 
 
 def word_margin(cosines: Tensor, word_cosines: Tensor) -> Tensor:
@@ -50,7 +49,7 @@ def mcm(cosines: Tensor) -> Tensor:
 
 
 def entropy(probabilities: Tensor) -> Tensor:
-    """Normalised entropy −Σ_c p_c log p_c / log C, between 0 and 1: (…, C) → (…)."""
+    """Normalised entropy −Σ_c p_c log p_c / log C, in [0, 1]: (…, C) → (…)."""
     return torch.special.entr(probabilities).sum(dim=-1) / math.log(probabilities.shape[-1])
 
 
@@ -65,10 +64,9 @@ def max_cosine(cosines: Tensor) -> Tensor:
 
 
 def neg_label(logits: Tensor, word_logits: Tensor) -> Tensor:
-    """NegLabel (Jiang et al., 2024): do the classes or other words explain the image? (…, C), (…, M) → (…).
+    """NegLabel (Jiang et al., 2024), the mean over five groups g of the furthest words: (…, C), (…, M) → (…).
 
-    Mean over groups g of Σ_{j ∈ g} exp ν_j / (Σ_c exp ℓ_c + Σ_{j ∈ g} exp ν_j). ν are the logits of the furthest words,
-    of which every fifth is in the same group.
+    Σ_{j ∈ g} exp ν_j / (Σ_c exp ℓ_c + Σ_{j ∈ g} exp ν_j), ν the logits of the words.
     """
     count = max(WORD_GROUPS, round(FURTHEST * word_logits.shape[-1]))
     classes, words = logits.logsumexp(dim=-1), word_logits[..., :count]
@@ -77,7 +75,7 @@ def neg_label(logits: Tensor, word_logits: Tensor) -> Tensor:
 
 
 class Score(NamedTuple):
-    """A score function, and the threshold above which an image is rejected; None if no number means anything."""
+    """A score function and its default threshold, above which an image is rejected; None if it has none."""
 
     function: Callable[..., Tensor]
     threshold: float | None = None
@@ -97,7 +95,7 @@ SCORES = {
     "word-margin": Score(word_margin, 0.0),  # ten other words fit better, on average, than the best class
     "msp": Score(msp, 0.5),  # no class has half of the probability
     "mcm": Score(mcm),
-    "entropy": Score(entropy, 0.5),  # more than half of the largest possible entropy
+    "entropy": Score(entropy, 0.5),
     "energy": Score(energy),
     "max-cosine": Score(max_cosine),
     "neg-label": Score(neg_label, 0.5),  # other words are more probable than the classes
@@ -111,34 +109,27 @@ NO_PROMISE = (
     "drawings and 71 % on photographs with a weak model. Score images that show your classes, and give a quantile of "
     "their unknown_score as --reject-threshold."
 )
-"""What ``python -m benchmarks.rejection`` found; no rule without labels did better on all kinds of images."""
+"""Result of ``python -m benchmarks.rejection``; no rule without labels did better on all kinds of images."""
 
 
 def get_threshold(score: str, given: float | None) -> float:
     """Return the given threshold or the default of the score; raise if there is none."""
-    if not isinstance(score, str):
-        raise OtptError(
-            f"The score of unknown images is {score!r}; expected a name, such as {DEFAULT_SCORE!r}; the threshold is a "
-            "separate option."
-        )
     if score not in SCORES:
         raise unknown("score of unknown images", score, SCORES)
     threshold = SCORES[score].threshold if given is None else given
-    if threshold is None:
+    if threshold is None or not math.isfinite(threshold):
         raise OtptError(
-            f"The score {score!r} has no threshold that means something without labels; give one "
-            f"(--reject-threshold), or take {DEFAULT_SCORE!r}."
+            f"The threshold of the score {score!r} is {threshold}; give a finite number (--reject-threshold), or take "
+            f"{DEFAULT_SCORE!r}, which has a default."
         )
-    if not math.isfinite(threshold):
-        raise OtptError(f"The threshold of {score!r} is {threshold}; expected a finite number.")
     return threshold
 
 
 class Rejector:
-    """Scores image features by how unknown the image is, whichever method predicts it.
+    """Scores how unknown images are from their features, independent of the method.
 
-    ``score`` is one of :data:`SCORES`, ``threshold`` replaces its default; ``words`` are the negative words that the
-    classes are compared with, none for scores that need none.
+    ``score`` is one of :data:`SCORES`, ``threshold`` replaces its default; ``words`` are the negative words, empty for
+    scores without them.
     """
 
     def __init__(
@@ -184,13 +175,12 @@ class Rejector:
 
 
 def negative_words() -> list[str]:
-    """Common English nouns for things that images show, in alphabetical order."""
-    text = resources.files("otpt.rejection").joinpath("words.txt").read_text(encoding="utf-8")
-    return text.split("\n")[:-1]
+    """Return common English nouns for things that images show, in alphabetical order."""
+    return resources.files("otpt.rejection").joinpath("words.txt").read_text(encoding="utf-8").splitlines()
 
 
 def furthest_first(words: Tensor, classes: Tensor) -> Tensor:
-    """Indices (W,) of the words' text features (W, D) by their nearness to the classes' (C, D), the furthest first."""
+    """Sort words by the distance of their text features (W, D) to the classes' (C, D): indices (W,)."""
     return (words @ classes.mT).double().quantile(_NEAR, dim=-1).argsort(stable=True)
 
 
