@@ -231,7 +231,7 @@ def fit_label_calibration(
     Platt scaling with one bias or one for each label. It has no scores for sets and no confidences for a risk.
     """
     p, y = as_stored(probabilities), np.asarray(present, bool)
-    _check_labels(len(y), y.any() and not y.all(), "All labels are absent or all are present")
+    _check_labels(len(y), bool(y.any() and not y.all()), "All labels are absent or all are present")
 
     def metrics(values: Floats) -> dict[str, list[float]]:
         return {name: list(own) for name, own in multi_label_intervals(values, y, n_bins=n_bins).items()}
