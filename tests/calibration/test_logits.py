@@ -16,8 +16,7 @@ from torch import Tensor
 
 from otpt import calibration, functional
 from otpt.calibration import cor, cots_temperature, dac_factors, matching_temperature, own_dac_factors
-from otpt.calibration.cots import LIMITS, cots
-from otpt.calibration.logits import BaseTexts, dac, dac_base
+from otpt.calibration.logits import LIMITS, BaseTexts, cots, dac, dac_base
 from otpt.errors import OtptError
 
 

@@ -6,8 +6,15 @@ torch tensors or numpy arrays; the result is a torch tensor, and none of them ch
 ``@otpt.calibrator`` registers a function of logits.
 """
 
-from otpt.calibration.conformal import RiskThreshold, risk_threshold
-from otpt.calibration.cots import cor, cots_temperature, matching_temperature
+from otpt.calibration.conformal import (
+    RiskThreshold,
+    conf_ot_sets,
+    fit_view_weights,
+    r_value_set,
+    r_values,
+    risk_threshold,
+    transport,
+)
 from otpt.calibration.fitted import (
     Calibrated,
     CalibratedAnswer,
@@ -19,14 +26,16 @@ from otpt.calibration.fitted import (
 from otpt.calibration.logits import (
     BaseTexts,
     apply_temperature,
+    cor,
+    cots_temperature,
     dac_factors,
     fit_temperature,
     fixed_temperature,
+    matching_temperature,
     own_dac_factors,
     probabilities,
     sals,
 )
-from otpt.calibration.transductive import conf_ot_sets, fit_view_weights, r_value_set, r_values, transport
 
 __all__ = [
     "BaseTexts",
