@@ -135,7 +135,7 @@ def test_end_to_end_on_medclip(tmp_path: Path, capsys: pytest.CaptureFixture[str
         ({"plugins": {"trained": ["baple:7=a.tar-50"]}}, "target class 7"),
         ({"plugins": {"trained": ["baple:0=wide.tar-50"]}}, "48 pixels"),
         ({"plugins": {"trained": ["baple:0=nothing"]}}, "nothing"),
-        ({"plugins": {"trained": ["baple:0=coop.tar-50"]}}, r"0\.ctx is missing"),
+        ({"plugins": {"trained": ["baple:0=coop.tar-50"]}}, r"has no 0\.ctx"),
     ],
 )
 def test_bad_input(changes: dict[str, object], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

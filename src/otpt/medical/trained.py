@@ -63,7 +63,7 @@ class Trained:
         """Return tensors of these names in float32."""
         missing = [name for name in names if name not in self.tensors]
         if missing:
-            raise OtptError(f"In the file {str(self.path)!r} {' and '.join(missing[:3])} is missing.")
+            raise OtptError(f"The file {str(self.path)!r} has no {' and no '.join(missing[:3])}.")
         found = {name: self.tensors[name].float() for name in names}
         check_values(self.path, found)
         return found
