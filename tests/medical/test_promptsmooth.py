@@ -280,9 +280,3 @@ def test_prediction_is_the_binomial_test(votes: tuple[int, ...], alpha: float) -
     p_value = stats.binomtest(ordered[-1], ordered[-1] + ordered[-2], 0.5).pvalue
     found = predict_or_abstain(np.array(votes), alpha)
     assert found == (None if p_value > alpha else int(np.argmax(votes)))
-
-
-@pytest.mark.parametrize(("k", "n", "alpha"), [(3, 2, 0.1), (-1, 2, 0.1), (0, 0, 0.1), (1, 2, 0.0), (1, 2, 1.0)])
-def test_bad_numbers(k: int, n: int, alpha: float) -> None:
-    with pytest.raises(OtptError, match="expected"):
-        lower_confidence_bound(k, n, alpha)

@@ -58,7 +58,7 @@ def test_many_images_against_plain_convolution():
 def test_a_calibrated_model_has_none_on_average_but_its_ece_is_positive():
     rng = np.random.default_rng(7)
     raw, debiased, resampled = [], [], []
-    for _ in range(400):
+    for _ in range(200):
         confidence = rng.beta(4, 1.5, 150)
         correct = rng.random(150) < confidence
         raw.append(metrics.ece(confidence, correct))

@@ -88,7 +88,8 @@ BAD_OPTIONS = [
     (lambda: metrics.bootstrap_difference("ece", ([0.5], [1]), ([0.5, 0.5], [1, 1])), "1 and 2"),
     (lambda: get_metric("pce"), "pce"),
     (lambda: metrics.accuracy([0.5], [1], top=2), "top"),
-    *((lambda k=k, a=a: metrics.lower_confidence_bound(k, 2, a), str(n)) for k, a, n in ((3, 0.1, 3), (1, 0.0, 0.0))),
+    *((lambda k=k, a=a: metrics.lower_confidence_bound(k, 2, a), str(n))
+      for k, a, n in ((3, 0.1, 3), (-1, 0.1, -1), (1, 0.0, 0.0), (1, 1.0, 1.0))),
 ]  # fmt: skip
 
 
