@@ -39,7 +39,7 @@ def test_every_method_from_image_to_probabilities(kind: str, precision: str, tol
     clf = classifier(kind, precision)
     dtype = clf.backbone.dtype
     oracle = LiteralTuner(tiny_clip(kind, dtype=dtype), tokenizer(), NAMES)
-    for seed in (1, 2):
+    for seed in (1, 2) if precision == "float64" else (1,):
         methods = {n: m for n, m in published_methods().items() if (m.init, m.adapt) == ("words", "context")}
         found = clf.compare(image(seed), list(methods), image_id=f"p{seed}")
         pixels = literal_views(
@@ -148,7 +148,7 @@ def test_a_gradient_that_is_not_finite_is_flagged() -> None:
 
 @pytest.mark.slow
 def test_fitting_a_temperature() -> None:
-    clf = Classifier(tiny_backbone("vit"), "tpt", views=RECIPE).set_classes(NAMES)
+    clf = Classifier(tiny_backbone("vit"), "zero-shot").set_classes(NAMES)
     images = [image(seed) for seed in range(20)]
     before = clf.predict(images)
     # Labels that are right for three of four: the fitted temperature brings the confidence up to what is right.

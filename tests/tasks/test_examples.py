@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from oracles.models.pocket import pocket
 from PIL import Image
 from scipy.special import log_softmax, softmax
 from torch.nn import functional as F
@@ -135,7 +136,7 @@ def _images(seed: int) -> dict[str, list[Image.Image]]:
 @pytest.mark.parametrize("method", ["confident-half", "prototypes", "tip-adapter+mean-logit"])
 @pytest.mark.parametrize("with_texts", [False, True])
 def test_a_classifier_by_examples(method: str, with_texts: bool) -> None:
-    clf = otpt.load("pocket", method, views=4)
+    clf = otpt.Classifier(pocket(), method, views=4)
     clf.set_classes(NAMES if with_texts else None, examples=_images(1))
     assert clf.class_names == tuple(NAMES)
     assert clf.method.name == ("gda" if method == "confident-half" else method)
@@ -159,7 +160,7 @@ def test_from_a_folder_and_back_to_texts(tmp_path: Path) -> None:
         for i, image in enumerate(images):
             (tmp_path / name).mkdir(exist_ok=True)
             image.save(tmp_path / name / f"{i}.png")
-    clf = otpt.load("pocket").set_classes(examples=tmp_path)
+    clf = otpt.Classifier(pocket()).set_classes(examples=tmp_path)
     assert set(clf.class_names) == set(NAMES)
     assert clf.predict(_images(2)["pizza"][0]).label == "pizza"
     clf.set_classes(NAMES)
@@ -169,9 +170,9 @@ def test_from_a_folder_and_back_to_texts(tmp_path: Path) -> None:
 def test_one_image_is_said_and_none_is_refused() -> None:
     image = Image.new("RGB", (8, 8))
     with pytest.warns(UserWarning, match="'ours'"):
-        otpt.load("pocket").set_classes(examples={"ours": [image], "theirs": [image, image]})
+        otpt.Classifier(pocket()).set_classes(examples={"ours": [image], "theirs": [image, image]})
     with pytest.raises(OtptError, match="theirs"):
-        otpt.load("pocket").set_classes(examples={"ours": [image, image], "theirs": []})
+        otpt.Classifier(pocket()).set_classes(examples={"ours": [image, image], "theirs": []})
 
 
 @pytest.mark.parametrize(
@@ -192,10 +193,10 @@ def test_bad_examples(given: Any, classes: tuple[str, ...], named: str) -> None:
 def test_what_examples_cannot_do() -> None:
     images = _images(1)
     with pytest.raises(OtptError, match="gda"):
-        otpt.load("pocket", "gda").set_classes(NAMES)
+        otpt.Classifier(pocket(), "gda").set_classes(NAMES)
     with pytest.raises(OtptError, match="o-tpt"):
-        otpt.load("pocket", "o-tpt").set_classes(NAMES, examples=images)
+        otpt.Classifier(pocket(), "o-tpt").set_classes(NAMES, examples=images)
     with pytest.raises(OtptError, match=r"missing\.png"):
-        otpt.load("pocket").set_classes(examples={"ours": ["missing.png"] * 2, "theirs": images["pizza"]})
+        otpt.Classifier(pocket()).set_classes(examples={"ours": ["missing.png"] * 2, "theirs": images["pizza"]})
     with pytest.raises(OtptError, match="multi_label"):
-        otpt.load("pocket", multi_label=True).set_classes(NAMES, examples=images)
+        otpt.Classifier(pocket(), multi_label=True).set_classes(NAMES, examples=images)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from oracles.models.pocket import pocket
 from PIL import Image
 
 import otpt
@@ -32,7 +33,9 @@ def test_the_peak_is_in_the_object() -> None:
     apple = data.class_names.index("red apple")
     image = Image.new("RGB", (384, 384), (235, 240, 245))
     image.paste(data.image(apple), (240, 16))
-    found = otpt.load("pocket", "zero-shot").set_classes(["red apple", "pizza", "hammer"]).explain(image, "red apple")
+    found = (
+        otpt.Classifier(pocket(), "zero-shot").set_classes(["red apple", "pizza", "hammer"]).explain(image, "red apple")
+    )
     x, y = found.peak
     assert 240 <= x < 368
     assert 16 <= y < 144
@@ -44,6 +47,6 @@ def test_the_peak_is_in_the_object() -> None:
 
 @pytest.mark.parametrize(("label", "crops", "value"), [("pear", 64, "pear"), (None, 1, "1")])
 def test_bad_input(label: str | None, crops: int, value: str) -> None:
-    clf = otpt.load("pocket", "zero-shot").set_classes(["red apple", "pizza"])
+    clf = otpt.Classifier(pocket(), "zero-shot").set_classes(["red apple", "pizza"])
     with pytest.raises(OtptError, match=value):
         clf.explain(Image.new("RGB", (32, 32)), label, crops=crops)

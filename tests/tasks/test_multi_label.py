@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from oracles.models.pocket import pocket
 from PIL import Image
 from scipy.special import expit
 
@@ -115,7 +116,7 @@ CANVASES = [["red apple", "pizza"], ["banana"], ["hamburger", "banana", "red app
 
 
 def test_several_labels_of_an_image() -> None:
-    clf = otpt.load("pocket", multi_label=True).set_classes(LABELS)
+    clf = otpt.Classifier(pocket(), multi_label=True).set_classes(LABELS)
     for present in CANVASES:
         prediction = clf.predict(_canvas(present))
         assert {name for name, _ in prediction.top(len(present))} == set(present)
@@ -128,7 +129,7 @@ def test_several_labels_of_an_image() -> None:
 
 @pytest.mark.slow
 def test_calibrated_on_labelled_images(tmp_path: Path) -> None:
-    clf = otpt.load("pocket", multi_label=True).set_classes(LABELS)
+    clf = otpt.Classifier(pocket(), multi_label=True).set_classes(LABELS)
     before = clf.predict(_canvas(CANVASES[0])).probabilities
     fitted = clf.calibrate([_canvas(each) for each in CANVASES * 5], CANVASES * 5)
     after = clf.predict(_canvas(CANVASES[0]))
@@ -136,7 +137,7 @@ def test_calibrated_on_labelled_images(tmp_path: Path) -> None:
     assert after.extras["uncalibrated_confidence"] == pytest.approx(before.max(), abs=1e-6)
     assert fitted.reliability["after"]["label_nll"][0] < fitted.reliability["before"]["label_nll"][0]
     fitted.write(tmp_path / "labels.json")
-    again = otpt.load("pocket", multi_label=True, calibration=tmp_path / "labels.json").set_classes(LABELS)
+    again = otpt.Classifier(pocket(), multi_label=True, calibration=tmp_path / "labels.json").set_classes(LABELS)
     np.testing.assert_array_equal(again.predict(_canvas(CANVASES[0])).probabilities, after.probabilities)
     with pytest.raises(OtptError, match="4 classes, not for these 2"):
         again.set_classes(["cat", "dog"])
@@ -146,7 +147,7 @@ def test_calibrated_on_labelled_images(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_one_label_is_there_or_not() -> None:
-    clf = otpt.load("pocket")
+    clf = otpt.Classifier(pocket())
     with pytest.warns(UserWarning, match="pizza"):
         clf.set_classes(["pizza"])
     images, present = [_canvas(each) for each in CANVASES * 5], ["pizza" in each for each in CANVASES * 5]
@@ -165,7 +166,7 @@ def test_one_label_is_there_or_not() -> None:
 
 def test_one_label_of_a_model_with_a_sigmoid_is_its_own() -> None:
     """SigLIP has a bias for this question."""
-    clf = otpt.load("pocket")
+    clf = otpt.Classifier(pocket())
     clf.backbone = copy(clf.backbone)
     clf.backbone.logit_bias = -8.0
     with pytest.warns(UserWarning, match="pizza"):
@@ -178,11 +179,11 @@ def test_one_label_of_a_model_with_a_sigmoid_is_its_own() -> None:
 @pytest.mark.parametrize("more", [{"method": "o-tpt"}, {"reject": True}, {"groups": {"a": ["cat"]}}])
 def test_what_needs_one_label_is_refused(more: dict[str, object]) -> None:
     with pytest.raises(OtptError, match="multi_label"):
-        otpt.load("pocket", multi_label=True, classes=["cat", "dog"], **more)
+        otpt.Classifier(pocket(), multi_label=True, classes=["cat", "dog"], **more)
 
 
 def test_candidate_labels_of_each_image(monkeypatch: pytest.MonkeyPatch) -> None:
-    clf = otpt.load("pocket", "zero-shot").set_classes(["cat", "dog"])
+    clf = otpt.Classifier(pocket(), "zero-shot").set_classes(["cat", "dog"])
     images = [_canvas(["pizza"]), _canvas(["banana"]), _canvas(["red apple"])]
     lists = [["pizza", "banana"], ["banana", "pizza", "hamburger"], ["pizza", "red apple"]]
     encoded: list[str] = []
@@ -205,9 +206,9 @@ def test_candidate_labels_of_each_image(monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.slow
 def test_candidate_labels_of_each_image_by_other_methods() -> None:
     images, lists = [_canvas(["pizza"]), _canvas(["banana"])], [["pizza", "banana"], ["banana"]]
-    found = otpt.load("pocket", views=4).predict(images, candidate_labels=lists)
+    found = otpt.Classifier(pocket(), views=4).predict(images, candidate_labels=lists)
     assert [each.method for each in found] == ["confident-half", "multi-label"]
-    tuned = otpt.load("pocket", "tpt", views=4)
+    tuned = otpt.Classifier(pocket(), "tpt", views=4)
     lists[1] = ["banana", "hamburger"]
     for each, image, own in zip(tuned.predict(images, candidate_labels=lists), images, lists, strict=True):
         alone = tuned.predict(image, candidate_labels=own)
@@ -217,4 +218,4 @@ def test_candidate_labels_of_each_image_by_other_methods() -> None:
 @pytest.mark.parametrize("lists", [[["a", "b"]], [["a", "b"]] * 3, [["a", "b"], []], [["a", "b"], ["a", "a"]]])
 def test_bad_candidate_labels(lists: list[list[str]]) -> None:
     with pytest.raises(OtptError, match=r"candidate_labels|'a'"):
-        otpt.load("pocket", "zero-shot").predict([Image.new("RGB", (8, 8))] * 2, candidate_labels=lists)
+        otpt.Classifier(pocket(), "zero-shot").predict([Image.new("RGB", (8, 8))] * 2, candidate_labels=lists)

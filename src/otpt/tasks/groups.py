@@ -103,11 +103,14 @@ class Groups:
 
     def back_off(self, of_classes: Floats, names: Sequence[str], threshold: float) -> Answer | None:
         """Return the most specific answer whose probability reaches the threshold, or None."""
+        return _first(self.candidates(of_classes, names), threshold)
+
+    def candidates(self, of_classes: Floats, names: Sequence[str]) -> list[Answer]:
+        """Return the most probable class and all groups, the most specific answer first."""
         best = int(of_classes.argmax())
-        candidates = [Answer(names[best], float(of_classes[best]), 1)]
-        candidates += [Answer(name, p, len(self.members[name])) for name, p in self.probabilities(of_classes).items()]
-        reached = [each for each in candidates if each.confidence >= threshold]
-        return min(reached, key=lambda each: (each.classes, -each.confidence), default=None)
+        found = [Answer(names[best], float(of_classes[best]), 1)]
+        found += [Answer(name, p, len(self.members[name])) for name, p in self.probabilities(of_classes).items()]
+        return sorted(found, key=lambda each: (each.classes, -each.confidence))
 
     def contains(self, answer: Answer, names: Sequence[str], label: int) -> bool:
         """Whether an answer is true of an image of class ``label``."""
@@ -132,10 +135,9 @@ def back_off_threshold(
     check_fraction("risk", risk, such_as="0.05")
     check_fraction("guarantee", guarantee, such_as="0.95")
     found = None
+    candidates = [groups.candidates(p, names) for p in probabilities]
     for threshold in THRESHOLDS:
-        answers = [
-            (groups.back_off(p, names, threshold), label) for p, label in zip(probabilities, labels, strict=True)
-        ]
+        answers = [(_first(own, threshold), label) for own, label in zip(candidates, labels, strict=True)]
         right = [groups.contains(answer, names, label) for answer, label in answers if answer is not None]
         wrong = len(right) - sum(right)
         if not right or special.bdtr(wrong, len(right), risk) > 1 - guarantee:
@@ -147,6 +149,10 @@ def back_off_threshold(
             "images, or allow a larger risk."
         )
     return found
+
+
+def _first(candidates: list[Answer], threshold: float) -> Answer | None:
+    return next((each for each in candidates if each.confidence >= threshold), None)
 
 
 def _read_csv(path: Path, classes: Sequence[str]) -> dict[str, list[str]]:
