@@ -235,9 +235,9 @@ def test_moving_to_a_device() -> None:
     if not torch.cuda.is_available():
         with pytest.raises(OtptError, match="Device 'cuda' is not available"):
             clf.to("cuda")
-    with pytest.raises(OtptError, match="Unknown device"):
+    with pytest.raises(OtptError, match="is not available"):
         clf.to("gpu")
-    with pytest.raises(OtptError, match="device was given 0; expected a name"):
+    with pytest.raises(OtptError, match="Device .0. is not available"):
         clf.to(0)  # type: ignore[arg-type]
     assert clf.to(torch.device("cpu")) is clf
     assert same(clf(image()), shared()(image())), "and goes on"

@@ -1,4 +1,4 @@
-"""A model as the rest of the package sees it."""
+"""The interface of models, and the backbone around a module with open_clip's interface."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ class ClipBackbone(Backbone):
         return self._like(place)(deepcopy(self._model), self._tokenizer, self.preprocessing)
 
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
-        """For pickle: the model and its options; what is tuned for this machine is computed again."""
+        """Pickle the model and its options; the tuned tower is computed again."""
         return self._like(self.device), (self._model, self._tokenizer, self.preprocessing)
 
     def _like(self, device: torch.device) -> partial[ClipBackbone]:
@@ -151,7 +151,7 @@ class ClipBackbone(Backbone):
 
 
 def image_family(visual: Any) -> str:
-    """ "vit", "resnet" or "other": the tower's own ``family``, or by its parts (those of timm's trunk in it)."""
+    """ "vit", "resnet" or "other": the tower's own ``family``, or by its parts or its timm trunk."""
     tower = getattr(visual, "trunk", visual)
     if hasattr(visual, "family"):
         return str(visual.family)
@@ -162,7 +162,7 @@ def image_family(visual: Any) -> str:
 
 
 class FeatureBackbone(Backbone):
-    """A model of which only the width of the features and the logit scale are known; it encodes nothing.
+    """Width of the features and logit scale of a model that is not available; it encodes nothing.
 
     Args:
         name: of the model that computed the features, if known.
@@ -178,12 +178,11 @@ class FeatureBackbone(Backbone):
 
     def __getattr__(self, name: str) -> Any:
         if name == "text":
-            raise OtptError("There are features of images and classes, but no text tower, which this needs.")
+            raise OtptError("This needs a text tower, but only features were given.")
         raise AttributeError(name)
 
     def encode_pixels(self, pixels: Tensor, *, chunk: int | None = None, unit: bool = True) -> Tensor:
-        """Refuse: there is no image tower."""
-        raise OtptError("There are features of images, but no image tower, which this needs.")
+        raise OtptError("This needs an image tower, but only features were given.")
 
 
 PRECISIONS: dict[str, tuple[torch.dtype, torch.dtype | None, torch.dtype | None]] = {
@@ -209,16 +208,12 @@ def available_devices() -> list[str]:
 
 def pick_device(device: str | torch.device) -> torch.device:
     """The device of this name; "auto" takes CUDA, then MPS, then the CPU."""
-    if not isinstance(device, (str, torch.device)):
-        raise OtptError(f"device was given {device!r}; expected a name, such as 'cpu', 'cuda' or 'cuda:1'.")
     available, name = available_devices(), str(device)
     if name == "auto":
         return torch.device("cuda" if "cuda" in available else "mps" if "mps" in available else "cpu")
-    if name in available:
-        return torch.device(name)
-    if name.split(":")[0] in {"cuda", "mps"}:
-        raise OtptError(f"Device {name!r} is not available on this machine; available: {', '.join(available)}.")
-    raise unknown("device", name, ["auto", *available])
+    if name not in available:
+        raise OtptError(f"Device {name!r} is not available on this machine; available: auto, {', '.join(available)}.")
+    return torch.device(name)
 
 
 def check_precision(name: str, device: torch.device) -> tuple[torch.dtype, torch.dtype | None, torch.dtype | None]:

@@ -1,8 +1,8 @@
 """Read tensors from checkpoint files in the libraries' safe modes: no code of a file is ever executed.
 
-``torch.load(weights_only=True)`` builds tensors and plain data only. It refuses two kinds of published files, which are
-read by it with inert stand-ins for the classes that they name: OpenAI's TorchScript archives, whose module tree holds
-the weights, and checkpoints of Dassl (CoOp, MaPLe), which carry an optimiser and a scheduler next to the weights.
+``torch.load(weights_only=True)`` builds tensors and plain data only. Two kinds of published files need inert stand-ins
+for the classes that they name: OpenAI's TorchScript archives, whose module tree holds the weights, and checkpoints of
+Dassl (CoOp, MaPLe) with an optimiser and a scheduler next to the weights.
 """
 
 from __future__ import annotations
@@ -10,9 +10,8 @@ from __future__ import annotations
 import io
 import os
 import pickle
-import pickletools
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,7 +36,7 @@ class Checkpoint:
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
-    """Weights of a safetensors file, a PyTorch state dict (plain or under "state_dict") or a TorchScript archive."""
+    """Read a safetensors file, a PyTorch state dict (plain or under "state_dict") or a TorchScript archive."""
     state, _ = read_tensors(path, what="checkpoint")
     while state and all(name.startswith("module.") for name in state):
         state = {name.removeprefix("module."): tensor for name, tensor in state.items()}
@@ -53,7 +52,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
 def read_tensors(
     path: Path, *, what: str = "checkpoint", ignore_objects: bool = False
 ) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """The tensors of a file by name, from its "state_dict" if it has one, and its notes (texts by name).
+    """Read the tensors of a file by name, from its "state_dict" if it has one, and its notes (texts by name).
 
     Args:
         path: safetensors, ``torch.save`` or TorchScript.
@@ -93,7 +92,7 @@ def _read(path: Path, ignore_objects: bool) -> Any:
     except pickle.UnpicklingError:
         if not ignore_objects:
             raise
-        return _load_inert(path, torch.serialization.get_unsafe_globals_in_checkpoint(path))
+        return _load_inert(path)
 
 
 def _is_torchscript(path: Path) -> bool:
@@ -107,18 +106,13 @@ def _is_torchscript(path: Path) -> bool:
 def _read_torchscript(path: Path) -> dict[str, Tensor]:
     """All tensors of a TorchScript archive by dotted name; its compiled code is left out."""
     plain = io.BytesIO()
-    names = set[str]()
     with zipfile.ZipFile(path) as archive, zipfile.ZipFile(plain, "w") as copy:
         for record in archive.infolist():
             inner = record.filename.split("/", 1)[-1]
-            if inner == "data.pkl":
-                pickled = pickletools.genops(archive.read(record))
-                names = {str(argument).replace(" ", ".") for op, argument, _ in pickled if op.name == "GLOBAL"}
             if inner in ("data.pkl", "version", "byteorder") or inner.startswith("data/"):
                 copy.writestr(record.filename, archive.read(record))
     plain.seek(0)
-    tree = _load_inert(plain, [name for name in names if name.startswith(("__torch__.", "torch.jit._pickle."))])
-    return dict(_tensors_below(tree, ""))
+    return dict(_tensors_below(_load_inert(plain), ""))
 
 
 class _Inert:
@@ -136,8 +130,11 @@ class _Inert:
         self.state = state
 
 
-def _load_inert(file: Path | io.BytesIO, names: Iterable[str]) -> Any:
-    """``torch.load`` in its safe mode, with stand-ins for the classes of these names."""
+def _load_inert(file: Path | io.BytesIO) -> Any:
+    """``torch.load`` in its safe mode, with stand-ins for all other classes that the file names."""
+    names = torch.serialization.get_unsafe_globals_in_checkpoint(file)
+    if isinstance(file, io.BytesIO):
+        file.seek(0)
     with torch.serialization.safe_globals([(_Inert, name) for name in names]):
         return torch.load(file, map_location="cpu", weights_only=True)
 

@@ -112,10 +112,7 @@ def _from_spec(spec: str, architecture: str | None, quick_gelu: bool | None) -> 
     source = SOURCES.get(prefix)
     is_file = path.suffix in SUFFIXES and source is None
     if architecture is not None and not is_file:
-        raise OtptError(
-            f"architecture={architecture!r} is for checkpoint files ({', '.join(SUFFIXES)}); {spec!r} says its "
-            "architecture itself."
-        )
+        raise OtptError(f"architecture={architecture!r} is for checkpoint files ({', '.join(SUFFIXES)}) only.")
     if source is not None and bool(colon) == (":" in source.form):
         if colon and not rest:
             raise OtptError(f"A name is missing after {spec!r}; expected {source.form}.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import os
+from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,7 @@ import torch
 from torch import Tensor
 
 from otpt.backbones.checkpoints import read_checkpoint
-from otpt.backbones.hub import hub, hub_file, in_short, reachable, unreachable
-from otpt.backbones.sources import Parts, choose_gelu
+from otpt.backbones.sources import Parts, choose_gelu, hub, hub_file, in_short, reachable, unreachable
 from otpt.errors import OtptError
 
 CONFIG_FILE = "open_clip_config.json"
@@ -148,16 +148,14 @@ def _named_config(name: str) -> dict[str, Any]:
 
     known = open_clip.list_models()
     if name not in known:  # not left to open_clip, which takes some names for folders and repositories
-        folded = {each.lower(): each for each in known}
-        near = [folded[each] for each in difflib.get_close_matches(name.lower(), folded)]
-        hint = f" Did you mean: {', '.join(near)}?" if near else ""
+        hint = _did_you_mean(_near(name, known))
         raise OtptError(f"Unknown architecture {name!r} of open_clip.{hint} `otpt models` lists the names.")
     config: dict[str, Any] = open_clip.get_model_config(name)
     return config
 
 
 def _read_config(path: Path) -> dict[str, Any]:
-    """The ``model_cfg`` of a configuration file, if it does not ask for code to be run."""
+    """Return the ``model_cfg`` of a configuration file; refuse ``trust_remote_code``."""
     try:
         config: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))["model_cfg"]
         options = config["text_cfg"].get("tokenizer_kwargs") or {}
@@ -170,7 +168,7 @@ def _read_config(path: Path) -> dict[str, Any]:
 
 
 def _check_size(config: dict[str, Any], folder: Path) -> None:
-    """Raise an :class:`OtptError` before a model is made that has far more numbers than the folder's weights."""
+    """Raise :class:`OtptError` for a configuration that has far more parameters than the folder's weights."""
     stored = sum(each.stat().st_size for each in folder.iterdir() if each.suffix in (".safetensors", ".bin", ".pt"))
     for part in ("text_cfg", "vision_cfg"):
         tower = config.get(part)
@@ -184,7 +182,7 @@ def _check_size(config: dict[str, Any], folder: Path) -> None:
 
 
 def _matching_architecture(state: dict[str, Tensor]) -> str | None:
-    """The shortest of open_clip's names whose sizes are those of OpenAI-style weights."""
+    """The shortest of open_clip's names whose sizes match these OpenAI-style weights."""
     import open_clip
 
     found = [name for name in open_clip.list_models() if _fits(open_clip.get_model_config(name), state)]
@@ -219,33 +217,32 @@ def _split(spec: str) -> tuple[str, str]:
     import open_clip
 
     name, _, tag = spec.rpartition("/") if "/" in spec else (spec, "", "")
-    tags = open_clip_tags().get(name)
-    if tags and tag in tags:
+    tags = open_clip_tags().get(name, ())
+    if tag in tags:
         return name, tag
-    if tags and not tag:
-        raise OtptError(f"The backbone {name!r} needs a tag, as in {name}/{tags[0]}; its tags: {', '.join(tags)}.")
     if tags:
-        raise OtptError(f"The backbone {name!r} has no weights tagged {tag!r}; its tags: {', '.join(tags)}.")
+        problem = f"has no weights tagged {tag!r}" if tag else "needs a tag"
+        raise OtptError(f"The backbone {name!r} {problem}; its tags: {', '.join(tags)}.")
     if name in open_clip.list_models():
-        raise OtptError(
-            f"open_clip has no weights for {name!r}; give a checkpoint file with architecture={name!r}, or "
-            f"random:{name}."
-        )
-    raise _unknown(spec)
-
-
-def _unknown(spec: str) -> OtptError:
-    tags = open_clip_tags()
-    folded = {name.lower(): name for name in reversed(list(tags))}
-    wanted, _, tag = spec.lower().partition("/")
-    near = difflib.get_close_matches(wanted, [*folded, "pocket"], n=3, cutoff=0.6)
-    whole = difflib.get_close_matches(spec.lower().replace("/", "-"), folded, n=1, cutoff=0.9)  # ViT-B/16
-    names = [folded.get(name, name) for name in dict.fromkeys([*whole, *near])]
-    specs = [f"{name}/{tag if tag in tags[name] else tags[name][0]}" if name in tags else name for name in names]
-    hint = f" Did you mean: {', '.join(specs)}?" if specs else ""
-    if not specs and spec.count("/") == 1:
+        raise OtptError(f"open_clip has no weights for {name!r}; give a checkpoint file, or random:{name}.")
+    known = open_clip_tags()
+    wanted, _, tag = spec.partition("/")
+    near = dict.fromkeys([*_near(spec.replace("/", "-"), known, 0.9), *_near(wanted, [*known, "pocket"])])  # ViT-B/16
+    hint = _did_you_mean(
+        [f"{each}/{tag if tag in known[each] else known[each][0]}" if each in known else each for each in near]
+    )
+    if not near and spec.count("/") == 1:
         hint = f" On the Hugging Face hub, a CLIPModel is hf:{spec}, a model of open_clip hf-hub:{spec}."
-    return OtptError(
+    raise OtptError(
         f"Unknown backbone {spec!r}: neither a file, a folder, nor a name of open_clip.{hint} `otpt models` lists what "
         "can be loaded."
     )
+
+
+def _near(name: str, known: Iterable[str], cutoff: float = 0.6) -> list[str]:
+    folded = {each.lower(): each for each in reversed(list(known))}
+    return [folded[each] for each in difflib.get_close_matches(name.lower(), folded, cutoff=cutoff)]
+
+
+def _did_you_mean(names: Sequence[str]) -> str:
+    return f" Did you mean: {', '.join(names)}?" if names else ""

@@ -1,12 +1,12 @@
-"""The text side of a backbone: texts to token ids, ids to embeddings, embeddings to text features."""
+"""The text tower of a backbone: texts → token ids → embeddings → text features."""
 
 from __future__ import annotations
 
 import inspect
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from functools import cached_property
 from typing import Any
 
@@ -19,18 +19,18 @@ from otpt.errors import OtptError
 _CHECK_PROMPTS = ("a photo of a cat.", "a photo of a 2012 Tesla Model S (sedan), from the side.")
 """Prompts on which the canonical form is compared: short, long, with digits and punctuation."""
 
-_LOCK = threading.Lock()
+_local = threading.local()
 
 
 class TextTower(ABC):
-    """What the rest of the package needs of a text tower; subclass it for a tower of another kind.
+    """The interface of a text tower; subclass it for a tower of another kind.
 
     Attributes:
         width: W, of token embeddings.
         context_length: L, tokens of a padded text.
         device: of the embeddings.
         causal: canonical weights of a CLIP text tower, for the fast encoder; None for other towers.
-        autocast: dtype in which prompts are encoded; None for that of the weights.
+        autocast: dtype in which prompts are encoded; None for the dtype of the weights.
     """
 
     width: int
@@ -51,15 +51,11 @@ class TextTower(ABC):
     def encode_embeddings(self, ids: Tensor, embeddings: Tensor) -> Tensor:
         """Text features (N, D), not normalised, of ids (N, L) with ``embeddings`` (N, L, W) in place of their own.
 
-        The ids still decide what is read from them (end position, padding mask). Differentiable in ``embeddings``, and
-        safe to call from several threads.
+        The ids still determine the end position and the padding mask. Differentiable in ``embeddings`` and thread-safe.
         """
 
     def lengths(self, ids: Tensor) -> Tensor:
-        """Number of tokens of each text, special tokens included: (N, L) → (N,).
-
-        A causal tower reads no further than the end token. Elsewhere trailing padding is not counted.
-        """
+        """Number of tokens of each text, special tokens included and padding not: (N, L) → (N,)."""
         if self.causal is not None:
             return self.causal.ends(ids) + 1
         padding = self.tokenize([""])[0, -1].to(ids.device)
@@ -109,15 +105,20 @@ class ModelTextTower(TextTower):
         return embeddings
 
     def encode_embeddings(self, ids: Tensor, embeddings: Tensor) -> Tensor:
-        with _LOCK:
-            swap = self._swap
-        with swap.by(embeddings):
+        if _replace_output not in self._embedding._forward_hooks.values():
+            self._embedding.register_forward_hook(_replace_output)
+        _local.replacement = self._embedding, embeddings
+        try:
             features: Tensor = self._model.encode_text(ids.to(self.device))
-            return features
+        finally:
+            del _local.replacement
+        return features
 
-    @cached_property
-    def _swap(self) -> _EmbeddingSwap:
-        return _EmbeddingSwap(self._embedding)
+
+def _replace_output(module: nn.Module, args: Any, output: Tensor) -> Tensor | None:
+    """Replace the output of an embedding module in the thread that called ``encode_embeddings``."""
+    replaced, embeddings = getattr(_local, "replacement", (None, None))
+    return embeddings if replaced is module else None
 
 
 def tokenize(tokenizer: Any, texts: Sequence[str], length: int) -> Tensor:
@@ -162,37 +163,3 @@ def _token_ids(tokenizer: Any, texts: list[str], length: int) -> Tensor:
         for i, row in enumerate(rows):
             ids[i, : min(len(row), length)] = row[:length]
     return ids.long()
-
-
-class _EmbeddingSwap:
-    """Replaces the output of an embedding module, for one thread and one call at a time.
-
-    A permanent hook reads thread-local memory, so that one thread's replacement is never seen by another.
-    """
-
-    def __init__(self, module: nn.Module) -> None:
-        self._local = threading.local()
-        hooks = module._forward_hooks  # of a tower that this module is a copy of
-        for key in [key for key, hook in hooks.items() if isinstance(hook, _EmbeddingSwap)]:
-            del hooks[key]
-        module.register_forward_hook(self)
-
-    def __call__(self, module: nn.Module, args: Any, output: Tensor) -> Tensor | None:
-        replacement: Tensor | None = getattr(self._local, "replacement", None)
-        return replacement
-
-    def __getstate__(self) -> dict[str, Any]:
-        """For pickle and copies of the module: nothing of the threads' state."""
-        return {}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self._local = threading.local()
-
-    @contextmanager
-    def by(self, embeddings: Tensor) -> Iterator[None]:
-        """Within this block, and in this thread, the module returns ``embeddings``."""
-        self._local.replacement = embeddings
-        try:
-            yield
-        finally:
-            self._local.replacement = None

@@ -1,8 +1,8 @@
 """Models of Hugging Face transformers: ``CLIPModel`` (PLIP and many others) and ``SiglipModel``.
 
-transformers loads the files. A ``CLIPModel`` is then converted to open_clip's form: the two libraries hold the same
-network under other names (q, k, v apart instead of stacked, projections transposed), and tuned towers, prefix encoder
-and fingerprint are shared. A ``SiglipModel`` is wrapped.
+transformers loads the files. A ``CLIPModel`` is then converted to open_clip's form, which has the same network under
+other names (q, k, v stacked, projections transposed), so that tuned towers, prefix encoder and fingerprint are shared.
+A ``SiglipModel`` is wrapped.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from otpt.backbones.hub import hub, quiet_transformers
 from otpt.backbones.open_clip_models import clip_tokenizer
-from otpt.backbones.sources import Parts, choose_gelu
+from otpt.backbones.sources import Parts, choose_gelu, hub, quiet_transformers
 from otpt.errors import OtptError
 
 _ACTIVATIONS: dict[str, dict[str, Any] | None] = {
@@ -29,7 +28,7 @@ _ACTIVATIONS: dict[str, dict[str, Any] | None] = {
 
 
 def load_transformers(source: str, quick_gelu: bool | None = None) -> Parts:
-    """A model of a repository on the hub, or of a folder that ``save_pretrained`` wrote."""
+    """Load a repository on the hub, or a folder written by ``save_pretrained``."""
     source = os.path.expanduser(source)
     try:
         import transformers
@@ -40,7 +39,8 @@ def load_transformers(source: str, quick_gelu: bool | None = None) -> Parts:
         options["local_files_only"] = True
     with hub(f"hf:{source}", local=os.path.isdir(source)), quiet_transformers():
         model, report = transformers.AutoModel.from_pretrained(source, output_loading_info=True, **options)
-        _check_kind(model, source)
+        if not is_transformers(model):
+            raise OtptError(f"The model {source} is of type {model.config.model_type!r}; expected 'clip' or 'siglip'.")
         if report["missing_keys"]:
             missing = ", ".join(sorted(report["missing_keys"])[:3])
             raise OtptError(f"The weights in {source} lack {len(report['missing_keys'])} tensors: {missing}, ….")
@@ -58,11 +58,6 @@ def _optional(kind: Any, source: str, options: dict[str, Any]) -> Any:
         return kind.from_pretrained(source, **options)
     except (OSError, ValueError, TypeError, KeyError):
         return None
-
-
-def _check_kind(model: Any, source: str) -> None:
-    if not is_transformers(model):
-        raise OtptError(f"The model {source} is of type {model.config.model_type!r}; expected 'clip' or 'siglip'.")
 
 
 def is_transformers(model: Any) -> bool:
@@ -174,11 +169,13 @@ def _merges(tokenizer: Any) -> set[tuple[str, ...]] | None:
 
 
 class SiglipClip(nn.Module):
-    """A ``SiglipModel``, of which it takes possession, with open_clip's interface."""
+    """A ``SiglipModel`` with open_clip's interface; shares its weights."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()
-        self.visual, self.text = _SiglipVision(model), _SiglipText(model)
+        config = model.config
+        self.visual = _SiglipTower(model.vision_model, image_size=int(config.vision_config.image_size))
+        self.text = _SiglipTower(model.text_model, context_length=int(config.text_config.max_position_embeddings))
         self.logit_scale, self.logit_bias = model.logit_scale, model.logit_bias
 
     def encode_text(self, ids: Tensor) -> Tensor:
@@ -187,28 +184,15 @@ class SiglipClip(nn.Module):
         return features
 
 
-class _SiglipVision(nn.Module):
-    """Pixels (N, 3, S, S) → features (N, D), not normalised."""
+class _SiglipTower(nn.Module):
+    """Pixels (N, 3, S, S) or token ids (N, L) → features (N, D), not normalised; padding is read too."""
 
     family = "vit"
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, **sizes: int) -> None:
         super().__init__()
-        self.model = model.vision_model
-        self.image_size = int(model.config.vision_config.image_size)
-
-    def forward(self, pixels: Tensor) -> Tensor:
-        output: Tensor = self.model(pixel_values=pixels).pooler_output
-        return output
-
-
-class _SiglipText(nn.Module):
-    """Token ids (N, L) → features (N, D), not normalised; every position is read, padding too."""
-
-    def __init__(self, model: Any) -> None:
-        super().__init__()
-        self.model = model.text_model
-        self.context_length = int(model.config.text_config.max_position_embeddings)
+        self.model = model
+        self.__dict__.update(sizes)
 
     @property
     def token_embedding(self) -> nn.Module:
@@ -216,6 +200,6 @@ class _SiglipText(nn.Module):
         found: nn.Module = self.model.embeddings.token_embedding
         return found
 
-    def forward(self, ids: Tensor) -> Tensor:
-        output: Tensor = self.model(input_ids=ids).pooler_output
+    def forward(self, inputs: Tensor) -> Tensor:
+        output: Tensor = self.model(inputs).pooler_output
         return output

@@ -24,7 +24,7 @@ from torch.nn import functional as F
 from otpt.backbones import Preprocessing
 from otpt.backbones.backbone import check_precision, fingerprint, pick_device
 from otpt.backbones.checkpoints import read_checkpoint
-from otpt.backbones.hub import hub_file
+from otpt.backbones.sources import hub_file
 from otpt.errors import OtptError
 from otpt.files import write_atomically
 from otpt.medical import FROZEN_SIZE

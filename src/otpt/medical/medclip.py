@@ -22,8 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from otpt.backbones.checkpoints import SUFFIXES, read_checkpoint
-from otpt.backbones.hub import hub_file, quiet_transformers
-from otpt.backbones.sources import Parts, register_source
+from otpt.backbones.sources import Parts, hub_file, quiet_transformers, register_source
 from otpt.errors import OtptError
 
 if TYPE_CHECKING:

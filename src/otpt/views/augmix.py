@@ -1,21 +1,17 @@
-"""One AugMix view, from its draws: the same pixels as op by op, several times faster.
+"""One AugMix view from its draws: the pixels of the literal computation, several times faster.
 
     view = m·x̂ + (1 − m)·Σ_i w_i·norm(chain_i)
 
-* Normalisation is affine, so it is folded into the mixing weights and done once: the sum runs over bytes.
-* A chain is a row of geometric operations with point operations between them; point operations wait as a
-  table and are looked up only when a geometric operation needs the pixels.
-* A chain without geometric operations is a table of x alone. All such chains and x itself are one float32
-  table.
+* Normalisation is affine, so it is folded into the mixing weights: the sum runs over bytes.
 * A point operation maps each value of a channel to another, so a sequence of them is one table of 256 entries per
-  channel. Autocontrast needs the extremes and equalize the histogram of what they are applied to; after a pending
-  table these follow from the histogram before.
+  channel, which is applied only when a geometric operation needs the pixels. Autocontrast needs the extremes and
+  equalize the histogram of its input; after a pending table both follow from the histogram before.
+* A chain without geometric operations is a table of x alone. All such chains and x itself are one float32 table.
 
 Tables are (3, 256) uint8, histograms (3, 256) int64, pixels planar (3, S, S) uint8.
 
-Each chain's bytes equal Pillow's bit by bit. The float32 sum is rounded in a different order than
-normalise-each-then-mix; with r = max_c(1 + mean_c)/std_c the two differ by at most 20·2⁻²⁴·r, 7·10⁻⁶ for
-CLIP's constants (observed: 7·10⁻⁷).
+Each chain's bytes equal Pillow's bit by bit. The float32 sum is rounded in a different order than normalise-each-then-
+mix; with r = max_c(1 + mean_c)/std_c the two differ by at most 20·2⁻²⁴·r, 7·10⁻⁶ for CLIP (observed: 7·10⁻⁷).
 """
 
 from __future__ import annotations
