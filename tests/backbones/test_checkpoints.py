@@ -26,9 +26,8 @@ def state(kind: str = "vit", seed: int = 0) -> dict[str, Tensor]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["vit", "resnet"])
-def test_archive_gives_what_torch_jit_gives(tmp_path: Path, kind: str) -> None:
-    openai_archive(tmp_path / "a.pt", kind)
+def test_archive_gives_what_torch_jit_gives(tmp_path: Path) -> None:
+    openai_archive(tmp_path / "a.pt")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         expected = torch.jit.load(str(tmp_path / "a.pt")).state_dict()
@@ -115,7 +114,7 @@ def test_a_pickle_that_would_run_code_is_refused_and_does_not_run(tmp_path: Path
         torch.save({"state_dict": state(), "extra": Evil(mark)}, path)
     else:
         _evil_archive(path, mark)
-    with pytest.raises(OtptError, match="cannot be read as a checkpoint"):
+    with pytest.raises(OtptError, match=r"evil\.pt"):
         read_checkpoint(path)
     assert not mark.exists()
     if form == "pickle":  # the trap is a real one
@@ -124,8 +123,7 @@ def test_a_pickle_that_would_run_code_is_refused_and_does_not_run(tmp_path: Path
 
 
 @pytest.mark.parametrize("name", ["a.pt", "a.safetensors", "archive.pt"])
-@pytest.mark.parametrize("keep", [0.0, 0.001, 0.5, 0.999])
-def test_truncated_files(tmp_path: Path, name: str, keep: float) -> None:
+def test_truncated_files(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     if name == "archive.pt":
         openai_archive(path)
@@ -134,9 +132,10 @@ def test_truncated_files(tmp_path: Path, name: str, keep: float) -> None:
     else:
         save_file(state(), path)
     data = path.read_bytes()
-    path.write_bytes(data[: int(keep * len(data))])
-    with pytest.raises(OtptError, match=r"cannot be read as a checkpoint"):
-        read_checkpoint(path)
+    for keep in (0.0, 0.001, 0.5, 0.999):
+        path.write_bytes(data[: int(keep * len(data))])
+        with pytest.raises(OtptError, match=r"cannot be read as a checkpoint"):
+            read_checkpoint(path)
 
 
 def test_files_without_weights(tmp_path: Path) -> None:

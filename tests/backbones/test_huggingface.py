@@ -42,8 +42,7 @@ def write_folder(folder: Path, *, eos: int = 49407, text: dict[str, Any] | None 
     return model
 
 
-@pytest.mark.parametrize("eos", [2, 49407])
-@pytest.mark.parametrize("act", ["quick_gelu", "gelu", "gelu_pytorch_tanh"])
+@pytest.mark.parametrize(("eos", "act"), [(2, "quick_gelu"), (49407, "gelu"), (49407, "gelu_pytorch_tanh")])
 def test_features_are_those_of_transformers(tmp_path: Path, eos: int, act: str) -> None:
     model = write_folder(
         tmp_path, eos=eos, text={"hidden_act": act, "layer_norm_eps": 1e-3}, hidden_act=act, layer_norm_eps=1e-4

@@ -58,7 +58,7 @@ def literal(source: ImageSource, recipe: ViewRecipe = SOME, *, seed: int = 5, na
 
 
 @pytest.mark.equality
-@pytest.mark.parametrize("threads", [0, 1, 3, 16, None])
+@pytest.mark.parametrize("threads", [0, 3, None])
 def test_features_do_not_depend_on_the_threads(images: list[Path], threads: int | None) -> None:
     found = list(FeaturePipeline(backbone(), threads=threads)(tasks(images)))
     assert [task.key for task, _ in found] == list(range(7))
@@ -87,7 +87,7 @@ def test_given_ids_replace_the_digests(images: list[Path], tmp_path: Path, cache
     assert cache is None or cache.info().entries == 0  # entries are found by content
 
 
-@pytest.mark.parametrize(("threads", "most"), [(0, 1), (1, 3), (2, 4), (5, 7)])
+@pytest.mark.parametrize(("threads", "most"), [(0, 1), (2, 4)])
 def test_look_ahead_is_bounded(images: list[Path], threads: int, most: int) -> None:
     taken: list[int] = []
 
@@ -210,7 +210,7 @@ def test_views_of_two_contents_are_not_mixed(images: list[Path], tmp_path: Path)
 
 def test_large_images_are_not_kept(tmp_path: Path) -> None:
     path = tmp_path / "large.png"
-    Image.new("RGB", (3000, 2000)).save(path)
+    Image.new("RGB", (2100, 2000)).save(path)
     recipe = ViewRecipe(n_views=6, rounds=(2,))
     ((encoded,),) = FeaturePipeline(backbone()).batches(tasks([path], recipe))
     assert encoded.opened is None

@@ -53,11 +53,10 @@ def dassl(path: Path, state: dict[str, Tensor]) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("tokens", [4, 16])
-@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+@pytest.mark.parametrize(("tokens", "dtype"), [(4, torch.float16), (16, torch.float32)])
 def test_coop(tokens: int, dtype: torch.dtype, tmp_path: Path) -> None:
     context = normal(tokens, 512).to(dtype)
-    names = torch.zeros(1000, 76, 512, dtype=dtype)  # ImageNet's, as they are in the released files
+    names = torch.zeros(10, 76, 512, dtype=dtype)  # of the training's classes, as in the released files
     state = {"ctx": context, "token_prefix": names[:, :1].clone(), "token_suffix": names[:, tokens:].clone()}
     found = read_learned(dassl(tmp_path / "model.pth.tar-50", state))
     assert isinstance(found, CoopContext)
@@ -181,10 +180,6 @@ def without(state: dict[str, Tensor], name: str) -> dict[str, Tensor]:
         ({"ctx": torch.zeros(0, 8)}, "ctx"),
         (without(maple_state("vit", 3), "prompt_learner.proj.bias"), "'proj.bias' is missing"),
         (
-            without(maple_state("vit", 3), "prompt_learner.compound_prompt_projections.1.weight"),
-            "compound_prompt_projections.1.weight' is missing",
-        ),
-        (
             maple_state("vit", 3) | {"prompt_learner.compound_prompts_text.1": normal(3, 64)},
             "3, 64",
         ),
@@ -204,16 +199,6 @@ def test_bad_input(state: dict[str, Tensor], value: str, tmp_path: Path) -> None
 def test_notes_do_not_hide_the_tensors(tmp_path: Path) -> None:
     save_file({"ctx": normal(4, 8)}, tmp_path / "m.safetensors", {"state_dict": "a note of that name"})
     assert torch.equal(context_alone(read_learned(tmp_path / "m.safetensors")).vectors, normal(4, 8))
-
-
-@pytest.mark.slow
-def test_no_file_and_no_checkpoint(tmp_path: Path) -> None:
-    with pytest.raises(OtptError, match="There is no learned prompt file"):
-        read_learned(tmp_path / "none.pt")
-    for name in ("a.pt", "a.safetensors"):
-        (tmp_path / name).write_bytes(b"no checkpoint")
-        with pytest.raises(OtptError, match="damaged or of another format"):
-            read_learned(tmp_path / name)
 
 
 NAMES = ["cat", "red panda", "2012 BMW M3 coupe"]

@@ -56,9 +56,11 @@ def test_templates_of_data_sets() -> None:
         assert dataset_templates(unknown).sentences == ("a photo of a {}.",)
 
 
-@pytest.mark.parametrize("budget", [10, 300_000, 2**31])
 @pytest.mark.parametrize("plain", [False, True])
-@pytest.mark.parametrize("templates", [MINE, published_templates("templates-7"), dataset_templates("pets")])
+@pytest.mark.parametrize(
+    ("templates", "budget"),
+    [(MINE, 10), (MINE, 300_000), (MINE, 2**31), (published_templates("templates-7"), 2**31)],
+)
 def test_features_are_averaged_over_whole_sentences(
     templates: Templates, plain: bool, budget: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
