@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -189,6 +190,26 @@ def test_errors_of_workers_are_one_sentence(tmp_path: Path) -> None:
         ProcessEngine(0)
 
 
+def dies_once(device: str) -> Backbone:
+    try:
+        Path(os.environ["OTPT_TEST_DEATH"]).touch(exist_ok=False)
+    except FileExistsError:
+        return backbone_on(device)
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError
+
+
+@pytest.mark.long
+def test_an_evaluation_goes_on_without_a_killed_worker(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTPT_TEST_DEATH", str(tmp_path / "died"))
+    given = settings(methods=TWO, shard_size=2, limit=5, views=4)
+    evaluate(dataset(9), dies_once, given, out=tmp_path / "run", engine=ProcessEngine(2), device="cpu")
+    assert (tmp_path / "died").exists()
+    assert files(tmp_path / "run", suffix=".parquet") == files(finished, suffix=".parquet")
+
+
 WAITING = """
 import os, sys, time
 from pathlib import Path
@@ -207,14 +228,15 @@ if __name__ == "__main__":
 
 
 @pytest.mark.long
-def test_workers_end_with_the_process_that_started_them(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_workers_end_with_the_process_that_started_them(tmp_path: Path, number: int) -> None:
     script = tmp_path / "waiting.py"
     script.write_text(WAITING)
     with subprocess.Popen([sys.executable, str(script), str(tmp_path)]) as first:
         while len(numbers := [path.name for path in tmp_path.iterdir() if path.name.isdigit()]) < 2:
             assert first.poll() is None
             time.sleep(0.05)
-        first.kill()
+        first.send_signal(number)
     workers = [psutil.Process(int(number)) for number in numbers if psutil.pid_exists(int(number))]
     _, alive = psutil.wait_procs(workers, timeout=60)
     for worker in alive:

@@ -1,6 +1,6 @@
 """Images with labels: the paper's data sets, the emoji bench, and your own.
 
-| spec | what |
+| spec | images |
 |---|---|
 | ``dtd``, ``imagenet-v2``, ``imagenet-c/fog/3``, … | a registered set, found under ``root`` in a known layout |
 | ``emoji/animals``, … | the bench, drawn on the fly |
@@ -8,7 +8,7 @@
 | ``x.csv``, ``x.parquet`` | a table of path and label |
 | ``x-{000..009}.tar`` | webdataset shards |
 | ``hf:owner/name`` | a Hugging Face data set |
-| ``x.npz``, ``x.parquet`` with a column ``feature`` | features in place of images (:mod:`otpt.data.features`) |
+| ``x.npz``, ``x.parquet`` with a column ``feature`` | features instead of images (:mod:`otpt.data.features`) |
 
 A registered name wins over a folder of the same name; write ``./dtd`` for the folder.
 """
@@ -85,7 +85,7 @@ def __dir__() -> list[str]:
 
 
 def list_datasets() -> Sequence[DatasetEntry]:
-    """List all registered data sets: the papers', those of plugins, the emoji bench."""
+    """List all registered data sets: the papers', the plugins' and the emoji bench."""
     return [*builtin_entries().values(), *emoji_entries()]
 
 

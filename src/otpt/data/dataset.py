@@ -115,7 +115,7 @@ class Dataset:
         self.label_sets: Sequence[tuple[int, ...]] | None = None
         self.plugins: Mapping[str, Any] = {}
         self._images = images
-        self._positions: Sequence[int] = range(len(self.ids))  # what ``images`` is called with
+        self._positions: Sequence[int] = range(len(self.ids))  # arguments of ``images``
         self._check()
 
     @property
@@ -158,7 +158,7 @@ class Dataset:
         return (self[index] for index in range(len(self)))
 
     def source(self, index: int) -> ImageSource:
-        """Where to open image ``index``; what a user's function raises becomes an ``OtptError``."""
+        """Return the path, bytes or image of image ``index``; exceptions become ``OtptError``."""
         try:
             return self._images(self._positions[index])
         except (OtptError, MemoryError):

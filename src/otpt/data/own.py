@@ -216,7 +216,7 @@ def _relative(path: str, folder: Path) -> str:
 
 @dataclass(frozen=True)
 class ReadBy:
-    """Image ``i`` is what ``readers[i]()`` returns."""
+    """Image ``i`` is returned by ``readers[i]()``."""
 
     readers: tuple[Callable[[], ImageSource], ...]
 

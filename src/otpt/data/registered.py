@@ -1,4 +1,4 @@
-"""Registered data sets: what is known of them (``datasets.toml``), where their images lie, and their splits.
+"""Registered data sets (``datasets.toml``): their folder layouts, splits and class names.
 
 A split file of CoOp is ``{"train": …, "val": …, "test": …}``, each a list of ``[relative path, label, class name]``.
 """
@@ -56,7 +56,7 @@ def shortened(names: Iterable[str], limit: int = 5) -> str:
 
 
 class Layout(NamedTuple):
-    """A folder layout: ``folder`` under the root, in the style of a project; ``reader`` in place of the set's own."""
+    """A folder layout: ``folder`` under the root, in the style of a project; ``reader`` replaces the set's own."""
 
     style: str
     folder: str
@@ -125,7 +125,7 @@ class Place:
         return self.entry.class_list()
 
     def need(self, what: str, *names: str) -> Path:
-        """The first file of one of these names in the folders that may hold lists."""
+        """Return the first file with one of ``names`` in the folders that may hold lists."""
         for name, path in product(names, self.near):
             if os.path.isfile(path / name):
                 return path / name
@@ -148,7 +148,7 @@ def register_dataset(entry: DatasetEntry) -> None:
 
 
 def builtin_entries() -> Mapping[str, DatasetEntry]:
-    """The registered data sets by name, in the order of the paper's tables; then those of plugins."""
+    """Registered data sets by name: the papers' in the order of their tables, then the plugins'."""
     return {**_own_entries(), **_ADDED}
 
 

@@ -86,7 +86,7 @@ class Source:
                 raise OtptError(f"{word!r} holds no images ({', '.join(sorted(IMAGE_SUFFIXES))}).")
 
     def __iter__(self) -> Iterator[Any]:
-        """The images; the rows of tables that have features instead."""
+        """Iterate over the images, or the rows of tables with features."""
         return self._features() if self.has_features else chain.from_iterable(map(self._items, self._words))
 
     @property
@@ -374,7 +374,7 @@ def expand_braces(spec: str) -> list[str]:
 
 
 def tar_members(shard: str, suffixes: Container[str] = IMAGE_SUFFIXES) -> Iterator[tuple[str, Callable[[], bytes]]]:
-    """Name and content of the files in a tar file that have one of these suffixes.
+    """Yield name and content of the files in a tar file with one of these suffixes.
 
     A local file without compression is read by offsets when the content is needed, others from start to end.
     """
@@ -483,7 +483,7 @@ def hub_table(name: str, split: str, *, streaming: bool = False) -> Any:
 
 
 def undecoded(table: Any, column: str) -> Any:
-    """The table with the files of an Image column in place of images, which are decoded by :mod:`otpt.images`."""
+    """Return the table with undecoded files in an Image column; :mod:`otpt.images` decodes them."""
     library: Any = importlib.import_module("datasets")
     return table.cast_column(column, library.Image(decode=False))
 

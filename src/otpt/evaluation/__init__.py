@@ -6,7 +6,7 @@
     result = evaluate(load_dataset("dtd", root="data"), "ViT-B-16/openai",
                       EvaluationSettings(methods=["zero-shot", "o-tpt"]), out="runs/dtd")
 
-The same call resumes a run that was stopped, and computes only what is missing.
+The same call resumes a stopped run, and computes only missing rows.
 """
 
 from otpt.evaluation.calibrating import calibrate_run

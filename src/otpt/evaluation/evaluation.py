@@ -50,7 +50,7 @@ class Result:
 
     @property
     def unreadable(self) -> int:
-        """Number of images that could not be read, each counted once whatever the seeds."""
+        """Number of images that could not be read, each counted once for all seeds."""
         return len(self.unreadable_images)
 
     def __repr__(self) -> str:
@@ -228,7 +228,7 @@ def evaluate(
 ) -> Result:
     """Evaluate a model on data sets.
 
-    Called again with the same arguments it computes only what is missing in ``out``; with further methods, prompts,
+    Called again with the same arguments it computes only missing rows of ``out``; with further methods, prompts,
     seeds, data sets or images it adds them.
 
     Args:
@@ -245,7 +245,7 @@ def evaluate(
         plugins: files with a user's functions that worker processes load.
         command: recorded in the run.
         retry_unreadable: compute shards with images that could not be read again.
-        fields: of :class:`EvaluationSettings`, in place of ``settings``.
+        fields: fields of :class:`EvaluationSettings`, instead of ``settings``.
     """
     started = time.monotonic()
     if settings is not None and fields:

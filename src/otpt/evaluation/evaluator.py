@@ -44,7 +44,7 @@ _VERSIONS = ("numpy", "open-clip-torch", "pillow", "torch")
 def run_config(
     backbone: Any, datasets: Sequence[DatasetConfig], settings: EvaluationSettings, *, command: str | None = None
 ) -> RunConfig:
-    """What an evaluation requests of a run; ``command`` is recorded for people and decides nothing."""
+    """Return the configuration of a run; ``command`` is recorded for people and decides nothing."""
     numbers = settings.model_dump(include={"official_precision", "features", "memory_budget", "save_probabilities"})
     if settings.multi_label:
         numbers["multi_label"] = True
@@ -77,7 +77,7 @@ def run_config(
 
 
 def dataset_configs(datasets: Sequence[Dataset], settings: EvaluationSettings) -> list[DatasetConfig]:
-    """What an evaluation requests of a run, data set by data set; needs no model."""
+    """Return the data sets and columns of a run's configuration; needs no model."""
     each_once("data set", [dataset.unique_name for dataset in datasets])
     return [_dataset_config(dataset, settings) for dataset in datasets]
 
@@ -122,7 +122,7 @@ def _dataset_config(dataset: Dataset, settings: EvaluationSettings) -> DatasetCo
 
 
 def _order_fact(method: Method, images: int) -> str | None:
-    """What the rows of a stream depend on besides the image."""
+    """Describe the inputs of a stream's rows besides the image."""
     if method.scope != STREAM:
         return None
     return f"{images} images, permuted by the seed" + (", all seen before the first" if method.sees_all_first else "")

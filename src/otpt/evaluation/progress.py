@@ -17,7 +17,7 @@ class Progress:
 
     Args:
         show: False to show nothing.
-        log: called with a line, in place of the bar, if the standard error is not a terminal.
+        log: called with a line, instead of the bar, if the standard error is not a terminal.
         seconds: between two lines.
     """
 
@@ -54,7 +54,7 @@ class Progress:
         """Set the number of finished images."""
         step, self.done = done - self.done, done
         if self._bar is not None:
-            self._bar.total = self.total  # which may have been found out meanwhile
+            self._bar.total = self.total  # which may be known by now
             if self.failed:
                 self._bar.set_postfix({"failed": self.failed}, refresh=False)
             self._bar.update(step)

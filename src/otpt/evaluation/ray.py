@@ -43,7 +43,7 @@ class RayPool:
     Attributes:
         address: of a running cluster ("auto", "HOST:PORT", "ray://…"); None starts one on this machine and ends it
             afterwards. An existing connection (``ray.init``) is used and left open.
-        actors: minimum and maximum number; None as the maximum takes what the cluster has or can add.
+        actors: minimum and maximum number; None as the maximum uses the whole cluster.
         gpus: of each actor; a fraction such as 0.5 puts two on one GPU, 0 computes on the CPU.
         cpus: of each actor, and so its threads.
     """
@@ -205,7 +205,7 @@ def _wait_until(condition: Callable[[], bool], job: Job) -> None:
 
 @contextmanager
 def errors_in_words(ray: Any) -> Iterator[None]:
-    """One sentence if the cluster fails; an error in the code keeps its traceback."""
+    """Report a failure of the cluster in one sentence; an error in the code has its traceback."""
     try:
         yield
     except ray.exceptions.RayError as error:
@@ -216,7 +216,7 @@ def errors_in_words(ray: Any) -> Iterator[None]:
 
 
 def import_ray(*modules: str) -> Any:
-    """Import Ray and those of its modules that are needed."""
+    """Import Ray and some of its modules."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
     try:
@@ -275,7 +275,7 @@ def _check_reachable(address: str) -> None:
 
 @contextmanager
 def _closed_stderr() -> Iterator[None]:
-    """Hide what Ray's C++ part prints at the start; its errors come as exceptions."""
+    """Hide the output of Ray's C++ part at the start; its errors are exceptions."""
     saved, nothing = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nothing, 2)
     try:

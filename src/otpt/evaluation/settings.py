@@ -1,4 +1,4 @@
-"""Settings of an evaluation, and what they mean on one data set."""
+"""Settings of an evaluation, and the resulting settings of each data set."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class EvaluationSettings(Settings):
     )
     seeds: tuple[int, ...] = Field((0,), min_length=1, description="seeds of the views, one pass each")
     limit: int | None = Field(None, ge=1, description="only this many images of each set, all classes in proportion")
-    shard_size: int = Field(64, ge=1, description="images per shard, which is what a killed process may lose")
+    shard_size: int = Field(64, ge=1, description="images per shard; a killed process loses at most one shard")
     features: Literal["full", "float16"] = Field("full", description="float16 rounds image features; half the cache")
     save_probabilities: bool = Field(False, description="store all probabilities of every row")
     n_bins: int = Field(20, ge=1, le=100, description="bins of the calibration errors")
@@ -114,7 +114,7 @@ class EvaluationSettings(Settings):
         return find_contexts(self.contexts, dataset, self.methods)
 
     def for_dataset(self, dataset: Dataset) -> Settings:
-        """What decides the predictions of a data set's images."""
+        """Return the settings of a data set's predictions."""
         if dataset.label_sets is not None and not self.multi_label:
             raise OtptError(f"The images of {dataset.name!r} have several labels; evaluate them with --multi-label.")
         recipe = replace(self.recipe, augmix=dataset.augmix)
@@ -158,7 +158,7 @@ def find_contexts(sources: Sequence[Any], dataset: str, methods: Sequence[Method
     for kind in found:
         if kind not in inits:
             plain = next((method.name for method in methods if method.init == "words"), None)
-            hint = "" if plain is None else f"take {kind + '+' + plain!r} in place of {plain!r}, or "
+            hint = "" if plain is None else f"take {kind + '+' + plain!r} instead of {plain!r}, or "
             raise OtptError(
                 f"A prompt of the kind {kind!r} was given, but no method starts from it; {hint}leave the prompt out."
             )

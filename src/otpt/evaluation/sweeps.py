@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from otpt.methods import Method
 
 IMAGENET_80 = "imagenet-80"
-"""The name of CLIP's 80 templates, in place of a file."""
+"""Name of CLIP's 80 templates, instead of a file."""
 _PLACE = "{}"
 
 

@@ -22,7 +22,7 @@ class _Part(BaseModel):
 
 
 class ModelConfig(_Part):
-    """The model; its name is what the user called it, the fingerprint identifies its weights."""
+    """The model: the name given by the user, and a fingerprint of its weights."""
 
     name: str
     fingerprint: str
@@ -45,7 +45,7 @@ class ColumnConfig(_Part):
     """A method under a prompt on one data set.
 
     Attributes:
-        prompt: its name and what identifies it (words, fingerprint, digest).
+        prompt: its name, and its words, fingerprint or digest.
         views: the recipe of the views, None for methods that take the image itself.
         images: seed → number of images.
         order: set for streams, whose predictions depend on the order and number of images.
@@ -99,7 +99,7 @@ class RunConfig(_Part):
     Attributes:
         shard_size: images per shard.
         numbers: further settings that all rows of the run share.
-        methods: name → what the method computes.
+        methods: name → definition of the method.
         commands: command lines that created and extended the run, for people.
     """
 
@@ -141,8 +141,8 @@ def write_config(folder: Path, config: RunConfig) -> None:
 def merge_config(stored: RunConfig | None, given: RunConfig, folder: Path) -> RunConfig:
     """Return the configuration of a run after ``given`` was requested; an error if existing rows would change.
 
-    A run that was asked for methods, prompts, seeds, data sets and images one after the other has the configuration of
-    one that was asked for all of them at once, except for the order.
+    Requests of methods, prompts, seeds, data sets and images one after the other give the same configuration as a
+    single request, except for the order.
     """
     if stored is None:
         stored = given.model_copy(update={"methods": {}, "datasets": [], "commands": []})
@@ -177,7 +177,7 @@ def _fixed(config: RunConfig) -> dict[str, Any]:
 
 
 def _merge_dataset(stored: DatasetConfig, given: DatasetConfig, methods: list[str]) -> list[str]:
-    """Add the columns, seeds and images of ``given``; return what differs otherwise."""
+    """Add the columns, seeds and images of ``given``; return other differences."""
     ignored = {"columns"} if stored.source and given.source else {"columns", "source"}
     where = f"data set {given.name!r}:"
     different = differences(stored.model_dump(exclude=ignored), given.model_dump(exclude=ignored), where)

@@ -103,7 +103,7 @@ class Run:
 
     @classmethod
     def create(cls, folder: str | Path, config: RunConfig) -> Run:
-        """Make the run in ``folder``, or extend it by what ``config`` requests; an error if other settings made it."""
+        """Create the run in ``folder``, or extend it by ``config``; an error if its settings differ."""
         folder = Path(folder)
         _check_folder(folder)
         with locked(folder, "config"):

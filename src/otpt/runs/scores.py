@@ -113,7 +113,7 @@ def write_metrics(run: Run) -> pd.DataFrame:
 
 
 def _state(run: Run) -> str:
-    """A digest of what metrics depend on: version, bins, and name, size and time of every shard."""
+    """Return a digest of the inputs of metrics: version, bins, and name, size and time of every shard."""
     scoring, planned = (
         run.config.scoring,
         [(*key, run.column(key[0], key[2]).images[key[1]]) for key in run.everything()],

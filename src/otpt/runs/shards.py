@@ -2,7 +2,7 @@
 
 | column | |
 |---|---|
-| ``dataset``, ``variant``, ``seed``, ``prompt``, ``method`` | what the row belongs to |
+| ``dataset``, ``variant``, ``seed``, ``prompt``, ``method`` | keys of the row |
 | ``id``, ``index``, ``label`` | the image: its name and position in the data set, its class |
 | ``prediction``, ``correct``, ``confidence`` | the most probable class, whether it is the label, its probability |
 | ``probability``, ``rank`` | of the label; number of classes that rank before it |
@@ -197,7 +197,7 @@ def write_shard(path: Path, shard: Shard, classes: Sequence[str]) -> None:
 
 
 def read_shard(path: Path, dataset: str, seed: int, column: tuple[str, str], start: int, stop: int) -> Shard:
-    """Read a shard; :class:`DamagedShard` if the file is not what was written."""
+    """Read a shard; :class:`DamagedShard` if the file has changed since it was written."""
     data = path.read_bytes()
     try:
         file = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True)
