@@ -141,9 +141,8 @@ def compare_methods(
     check_names("method", (a, b), results.methods)
     if a == b:
         raise OtptError(f"Method {a!r} was given twice; expected two methods to compare.")
-    check_names("data set", datasets, results.datasets)
     pairs: dict[str, list[tuple[ResultKey, ResultKey]]] = {}
-    for dataset in datasets or results.datasets:
+    for dataset in check_names("data set", datasets, results.datasets):
         own = choose(results, [dataset], [a, b], prompt)
         found = [pair for pair in product(own.keys_of(method=a), own.keys_of(method=b)) if _is_pair(*pair)]
         if found:

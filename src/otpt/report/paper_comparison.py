@@ -22,10 +22,9 @@ from otpt.report.papers import (
     method_key,
     paper_backbone,
     printed_values,
-    selected,
     table_datasets,
 )
-from otpt.report.results import Results
+from otpt.report.results import Results, check_names
 from otpt.report.tables import make_cells, own_note, progress_notes
 
 METRICS = ("accuracy", "ece")
@@ -50,9 +49,9 @@ def compare_with_paper(
     """
     source = get_paper(paper)
     backbone = backbone or _backbone(results, source)
-    names = results.datasets if datasets is None else selected("data set", datasets, results.datasets)
-    shown = results.methods if methods is None else selected("method", methods, results.methods)
-    prompts = results.prompts if prompt is None else selected("prompt", [prompt], results.prompts)
+    names = check_names("data set", datasets, results.datasets)
+    shown = check_names("method", methods, results.methods)
+    prompts = check_names("prompt", None if prompt is None else [prompt], results.prompts)
     ours = {method_key(method): method for method in shown}
     strange = [name for name in names if not _is_registered(results, name)]
     numbers = source.numbers[source.numbers["backbone"] == backbone]

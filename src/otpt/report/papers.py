@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 from functools import cache
 from importlib import resources
@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 import pydantic.dataclasses
 
-from otpt.errors import OtptError, unknown
+from otpt.errors import OtptError
 from otpt.metrics import get_metric
 from otpt.report.results import Results, check_names
 
@@ -33,11 +33,6 @@ AVERAGE = "average"
 DEVIATION = "_deviation"
 """Ends the name of a metric's standard deviation over seeds."""
 
-_CONFIDENCE = {
-    "P": "read in the paper",
-    "N": "known through a third party's summary",
-    None: "not checked against the paper",
-}
 _ALIASES = {"e-cots": ("cots", "weak-strong")}
 _VARIANT = re.compile(r"(?P<base>.+)\[(?P<settings>[^\[\]]+=[^\[\]]+)\]")
 
@@ -72,7 +67,7 @@ class Paper:
         augmix: whether views are mixed, by "fine-grained", "imagenet" and "shift".
         own: parts of names of the authors' own methods.
         others: who measured the other methods.
-        confidence: "P" if the numbers were read in the paper, "N" if they are known through a third party.
+        confidence: how the numbers are known.
         inferred: which parts of the protocol were concluded from the numbers.
         not_implemented: methods, or parts of their names, that this package does not have, and why.
         errata: printed numbers that contradict others of the same paper.
@@ -87,7 +82,7 @@ class Paper:
     augmix: dict[str, bool] = field(default_factory=dict)
     own: tuple[str, ...] = ()
     others: str | None = None
-    confidence: str | None = None
+    confidence: str = "not checked against the paper"
     inferred: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
     not_implemented: dict[str, str] = field(default_factory=dict)
@@ -118,7 +113,7 @@ class Paper:
         said += [f"{value} {name}" for name, value in stated.items() if value is not None]
         said += [f"AugMix {', '.join(mixed)}"] if mixed else []
         missing = [name for name, value in {**stated, "AugMix": mixed or None}.items() if value is None]
-        words = f"{self.source} ({_CONFIDENCE[self.confidence]}): {', '.join(said)}"
+        words = f"{self.source} ({self.confidence}): {', '.join(said)}"
         words += f"; inferred: {', '.join(self.inferred)}" if self.inferred else ""
         return f"{words}; not stated: {', '.join(missing)}." if missing else f"{words}."
 
@@ -140,8 +135,7 @@ def published() -> pd.DataFrame:
 
 def get_paper(name: str) -> Paper:
     """A paper by name, one of :data:`PAPERS`."""
-    if name not in _PAPERS:
-        raise unknown("paper", name, PAPERS)
+    check_names("paper", [name], PAPERS)
     return _PAPERS[name]
 
 
@@ -153,14 +147,12 @@ def paper_table(table: int | str, *, paper: str = OTPT, backbone: str | None = N
     '7.88'
     """
     rows = get_paper(paper).numbers
+    check_names("table of the paper", [str(table)], rows["table"])
     own = rows[rows["table"] == str(table)]
-    if own.empty:
-        raise unknown("table of the paper", str(table), dict.fromkeys(rows["table"]))
-    backbones = list(dict.fromkeys(own["backbone"]))
-    if backbone is None and len(backbones) > 1:
+    backbones = check_names(f"backbone of Table {table}", [backbone] if backbone else None, own["backbone"])
+    if len(backbones) > 1:
         raise OtptError(f"Table {table} has {' and '.join(backbones)}; choose a backbone.")
-    check_names(f"backbone of Table {table}", [backbone] if backbone else None, backbones)
-    return own[own["backbone"] == (backbone or backbones[0])]
+    return own[own["backbone"] == backbones[0]]
 
 
 def layout_tables(layout: str, backbone: str | None = None) -> list[pd.DataFrame]:
@@ -259,7 +251,7 @@ def layout_metrics(layout: str, names: Sequence[str] | None) -> tuple[str, ...]:
 def layout_methods(results: Results, layout: str, names: Sequence[str] | None = None) -> list[str]:
     """Methods of the runs that a layout shows, in the paper's order, then in the runs'."""
     if names is not None:
-        return selected("method", names, results.methods)
+        return check_names("method", names, results.methods)
     paper = list(dict.fromkeys(method for table in layout_tables(layout) for method in table["method"]))
     found = [method for method in paper if method in results.methods]
     others = [method for method in results.methods if method not in paper]
@@ -275,7 +267,7 @@ def layout_methods(results: Results, layout: str, names: Sequence[str] | None = 
 def layout_datasets(results: Results, layout: str, names: Sequence[str] | None = None) -> list[str]:
     """Data sets of the runs that a layout shows, in the paper's order, then in the runs'."""
     if names is not None:
-        return selected("data set", names, results.datasets)
+        return check_names("data set", names, results.datasets)
     shifts, order = LAYOUTS[layout].shifts, list(_DATA["datasets"])
     is_shift = {
         name: name in SHIFTS if name in order else results.configs_of(name)[0].family == "shift"
@@ -317,15 +309,6 @@ def choose(results: Results, datasets: Sequence[str], methods: Sequence[str], pr
     return results.narrow(pd.concat(parts), datasets, methods)
 
 
-def selected(kind: str, names: Iterable[str], held: Sequence[str]) -> list[str]:
-    """The names, each once; all must be among those that the runs hold."""
-    found = list(dict.fromkeys(names))
-    check_names(kind, found, held)
-    if not found:
-        raise OtptError(f"No {kind} was chosen; the runs hold {', '.join(held)}.")
-    return found
-
-
 def plain_methods(methods: Sequence[str]) -> list[str]:
     """Methods that are not variants of a sweep."""
     return [name for name in methods if not _VARIANT.fullmatch(name)]
@@ -345,14 +328,15 @@ def swept_settings(methods: Sequence[str]) -> pd.DataFrame:
             settings = dict(setting.split("=", 1) for setting in match["settings"].split(","))
             label = match["settings"].replace("lambda=", "λ=")
             found.append({"method": method, "base": match["base"], "label": label, **settings})
-    frame = pd.DataFrame(found, columns=None if found else ["method", "base", "label"])
-    names = [name for name in frame if name not in {"method", "base", "label"}]
-    for name in names:
+    keys = ["method", "base", "label"]
+    frame = pd.DataFrame(found, columns=None if found else keys)
+    for name in frame.columns.difference(keys):
         numbers = pd.to_numeric(frame[name], errors="coerce")
         if (numbers.notna() == frame[name].notna()).all():
             frame[name] = numbers
     bases = list(dict.fromkeys(frame["base"]))
-    return frame.sort_values(["base", *names], key=lambda own: own.map(bases.index) if own.name == "base" else own)
+    order = ["base", *(name for name in frame if name not in keys)]
+    return frame.sort_values(order, key=lambda own: own.map(bases.index) if own.name == "base" else own)
 
 
 def guess_backbone(results: Results) -> str | None:

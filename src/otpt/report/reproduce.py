@@ -10,7 +10,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import cache, lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -155,8 +155,8 @@ def make_plan(
     paper = get_paper(STUDIES[study])
     rows = paper.numbers[paper.numbers["layout"].isin([*_GROUP_OF, *_NEEDS])]
     rows = rows[rows["backbone"].isin(backbones[:1] if bench else backbones) | ~rows["backbone"].isin(BACKBONES)]
-    check_names("table of the paper", tables, list(dict.fromkeys(rows["table"])))
-    check_names("method of the paper", methods, list(dict.fromkeys(rows["method"])))
+    tables = check_names("table of the paper", tables, rows["table"])
+    check_names("method of the paper", methods, rows["method"])
     if limit is not None and limit < 1:
         raise OtptError(f"The limit is {limit}; expected 1 or more.")
     if data is not None and not data.expanduser().is_dir():
@@ -165,10 +165,9 @@ def make_plan(
     rows = rows[rows["method"].isin(methods) if methods is not None else ~rows["method"].isin(list(left_out))]
     if model is not None and not bench and len({b for b in rows["backbone"] if b in backbones}) > 1:
         raise OtptError("--backbone replaces one backbone of the paper; choose it with --paper-backbone.")
-    look = cache(partial(_look, data=data, limit=limit))
     planned = []
     for (number, backbone), printed in rows.groupby(["table", "backbone"], sort=False):
-        if tables is not None and number not in tables:
+        if number not in tables:
             continue
         layout, prompt = printed["layout"].iloc[0], printed["prompt"].iloc[0]
         prompt = prompt if layout == "prompts" else None
@@ -183,7 +182,7 @@ def make_plan(
             names = [f"emoji/{name}" for name in (SHIFTS if layout == "shifts" else GROUPS)][: _BENCH.get(layout)]
         runs = []
         for name in (each for each in dict.fromkeys(names) if datasets is None or each in datasets):
-            images, missing = look(name)
+            images, missing = _look(name, data, limit)
             run = PlannedRun(
                 folder=(out or Path("runs") / study) / where.replace("/", "-") / group / name.replace("/", "-"),
                 dataset=name,

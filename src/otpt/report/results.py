@@ -178,7 +178,9 @@ def open_results(
             raise _conflict(
                 first, second, f"both hold {method!r} on {dataset!r} with the prompt {prompt!r}; leave one of them out"
             )
-    check_names("seed of the runs", map(str, seeds or ()), [str(seed) for run in runs for seed in run.seeds])
+    check_names(
+        "seed of the runs", map(str, seeds) if seeds else None, [str(seed) for run in runs for seed in run.seeds]
+    )
     check_names("method of the runs", methods, _methods_of(runs))
     scoring = runs[0].config.scoring
     n_bins, side = scoring.n_bins if n_bins is None else n_bins, side or scoring.side
@@ -221,11 +223,18 @@ def open_models(
     return found
 
 
-def check_names(kind: str, names: Iterable[str] | None, known: Collection[str]) -> None:
-    """:class:`OtptError` for the first of the names that is unknown."""
-    for name in names or ():
+def check_names(kind: str, names: Iterable[str] | None, known: Iterable[str]) -> list[str]:
+    """The names, each once, or all that are known if None; :class:`OtptError` for an unknown name and for no name."""
+    known = list(dict.fromkeys(known))
+    if names is None:
+        return known
+    found = list(dict.fromkeys(names))
+    for name in found:
         if name not in known:
-            raise unknown(kind, name, dict.fromkeys(known))
+            raise unknown(kind, name, known)
+    if not found:
+        raise OtptError(f"No {kind} was chosen; the runs hold {', '.join(known)}.")
+    return found
 
 
 def _open_runs(folders: Sequence[Path]) -> list[Run]:
@@ -245,7 +254,7 @@ def _open_runs(folders: Sequence[Path]) -> list[Run]:
 
 def _methods_of(runs: Sequence[Run]) -> list[str]:
     """Methods that the runs hold, finished or not."""
-    return list(dict.fromkeys(method for run in runs for _, _, (_, method) in run.everything()))
+    return [method for run in runs for _, _, (_, method) in run.everything()]
 
 
 def _unique(frame: pd.DataFrame, name: str) -> list[Any]:

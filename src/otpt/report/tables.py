@@ -134,8 +134,8 @@ def build_tables(
     """
     check_names("layout", [layout], LAYOUTS)
     shown_metrics = layout_metrics(layout, metrics)
-    check_names("backbone of the paper", [paper] if paper is not None else None, BACKBONES)
-    check_names("prompt", [prompt] if prompt is not None else None, results.prompts)
+    for kind, name, known in (("backbone of the paper", paper, BACKBONES), ("prompt", prompt, results.prompts)):
+        check_names(kind, None if name is None else [name], known)
     if level is not None:
         check_level(level)
     own_methods = layout_methods(results, layout, methods)

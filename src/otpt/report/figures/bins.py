@@ -61,8 +61,7 @@ def draw_bins(axes: Axes, bins: ReliabilityBins, colour: str, title: str = "", w
     bars = axes.bar(left, accuracy, width, align="edge", color=colour, edgecolor=style.paper(), linewidth=0.4)
     for bar, count in zip(bars, n, strict=True):  # the fainter, the fewer images
         bar.set_alpha(0.25 + 0.75 * float(np.sqrt(count / n.max())))
-    under: dict[str, Any] = {**_OVER, "edgecolor": style.faint(), "hatch": "......"}
-    for own, marks in ((bins.gaps > 0, _OVER), (bins.gaps <= 0, under)):
+    for own, marks in ((bins.gaps > 0, _OVER), (bins.gaps <= 0, _under())):
         ends, base = (np.where(own, values, np.nan) for values in (bins.accuracy + bins.gaps, bins.accuracy))
         axes.stairs(ends, bins.edges, baseline=base, fill=True, facecolor="none", **marks)
     ranges = [
@@ -168,20 +167,17 @@ def _finish(figure: Figure, axes: Sequence[Axes], across: int) -> None:
         panel.set_ylim(0, top)
     _label_edges(axes, across, "", "accuracy")
     _label_edges(lower, across, "confidence", "fraction")
-    interval: dict[str, Any] = {
-        "color": style.ink(),
-        "linewidth": 0.9,
-        "marker": "|",
-        "markersize": 9,
-        "linestyle": "none",
-    }
-    under: dict[str, Any] = {**_OVER, "edgecolor": style.faint(), "hatch": "......"}
+    interval: dict[str, Any] = {"linewidth": 0.9, "marker": "|", "markersize": 9, "linestyle": "none"}
     style.legend(
         figure,
         [
             Patch(facecolor=style.GREY, label="accuracy (the fainter, the fewer images)"),
-            Line2D([], [], **interval, label="its 95 % interval"),
+            Line2D([], [], color=style.ink(), **interval, label="its 95 % interval"),
             Patch(facecolor="none", label="gap: over-confident", **_OVER),
-            Patch(facecolor="none", label="gap: under-confident", **under),
+            Patch(facecolor="none", label="gap: under-confident", **_under()),
         ],
     )
+
+
+def _under() -> dict[str, Any]:
+    return {**_OVER, "edgecolor": style.faint(), "hatch": "......"}

@@ -19,12 +19,11 @@ from otpt.report.results import Results
 
 def draw_posthoc(results: Results) -> Figure:
     """Bars of ECE of each method on each data set and on average; with several seeds, their deviation."""
-    values, errors = style.means(results, "ece"), style.deviations(results, "ece").fillna(0.0)
-    if len(results.datasets) > 1:
-        values["average"] = values.mean(axis=1)
-    groups, several = list(values.columns), len(results.seeds) > 1
+    groups = results.datasets if len(results.datasets) == 1 else [*results.datasets, "average"]
+    values, several = style.over_seeds(results, "ece")[groups], len(results.seeds) > 1
+    errors = style.over_seeds(results, "ece", "std")[groups].fillna(0.0)
     figure, (axes,) = style.panels(1, size=(0.6 + len(groups) * (0.25 + 0.16 * len(values)), 2.5))
-    style.bars(axes, values.T, errors[groups].T if several else None)
+    style.bars(axes, values.T, errors.T if several else None)
     turned: dict[str, Any] = {"rotation": 25, "ha": "right"} if len(groups) > 1 else {}
     axes.set_xticks(range(len(groups)), [style.short(name, 18) for name in groups], **turned)
     axes.set(ylabel="ECE %", xlim=(-0.5, len(groups) - 0.5))
@@ -69,7 +68,7 @@ def draw_radar(results: Results) -> Figure:
         raise OtptError(
             f"A radar needs three data sets or more, but {len(datasets)} are chosen; use 'posthoc' for bars."
         )
-    values = style.means(results, "ece")
+    values = style.over_seeds(results, "ece")[datasets]
     angles = np.arange(len(datasets)) * 2 * math.pi / len(datasets)
     figure = Figure(figsize=(5.2, 5.2), layout="constrained")
     axes: Any = figure.add_subplot(projection="polar")
@@ -104,7 +103,7 @@ def draw_sweep(results: Results, *, metric: str = "ece", setting: str | None = N
     if setting not in names:
         raise OtptError(f"The runs do not sweep over {setting!r}; they sweep over {', '.join(names)}.")
     others = [name for name in names if name != setting]
-    averages, errors = style.means(results, found.name), style.deviations(results, found.name)
+    averages, errors = (style.over_seeds(results, found.name, how) for how in ("mean", "std"))
     values = table[setting].dropna()
     numeric = values.dtype.kind in "if"
     steps = {value: at for at, value in enumerate(dict.fromkeys(values))}
@@ -141,7 +140,7 @@ def draw_sweep(results: Results, *, metric: str = "ece", setting: str | None = N
 def draw_pareto(results: Results) -> Figure:
     """Accuracy against ECE: every value of a sweep as a point with its label; a line joins those that none beats."""
     table, singles = _swept(results), plain_methods(results.methods)
-    accuracy, ece = style.means(results, "accuracy"), style.means(results, "ece")
+    accuracy, ece = style.over_seeds(results, "accuracy"), style.over_seeds(results, "ece")
     figure, axes = style.panels(len(results.datasets), size=(3.2, 2.8))
     marks = style.looks([*dict.fromkeys(table["base"]), *singles])
     for panel, dataset in zip(axes, results.datasets, strict=True):

@@ -10,11 +10,10 @@ import textwrap
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from io import BytesIO
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import matplotlib as mpl
 import numpy as np
@@ -25,8 +24,8 @@ from matplotlib.figure import Figure
 from otpt.errors import OtptError, unknown
 from otpt.files import write_atomically
 from otpt.metrics import get_metric
-from otpt.report.papers import plain_methods, selected
-from otpt.report.results import FEW, Results
+from otpt.report.papers import plain_methods
+from otpt.report.results import FEW, Results, check_names
 from otpt.runs import Rows
 
 ORANGE, SKY, GREEN, OLIVE = "#E69F00", "#56B4E9", "#009E73", "#8F8500"
@@ -51,8 +50,7 @@ _STYLE: Any = {  # matplotlib types its keys one by one
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Look:
+class Look(NamedTuple):
     """How one method is drawn."""
 
     colour: str
@@ -109,7 +107,7 @@ def paper() -> str:
 
 
 def ink() -> str:
-    """Colour of text and axes of the current style."""
+    """Colour of text and axes."""
     return str(mpl.rcParams["text.color"])
 
 
@@ -177,7 +175,7 @@ def save(figure: Figure, path: Path, *, dpi: int = DPI) -> None:
 
 
 def figure_bytes(figure: Figure, form: str, *, dpi: int = DPI, theme: str = "light") -> bytes:
-    """A figure as a file of a format of :data:`FORMATS`."""
+    """Render a figure in a format of :data:`FORMATS`."""
     buffer = BytesIO()
     with styled(theme):
         figure.savefig(buffer, format=form, dpi=dpi)
@@ -199,27 +197,22 @@ def narrow(
     prompt: str | None,
     usual: Sequence[str],
 ) -> Results:
-    """What a figure shows: everything, or these, under this prompt or the first of each data set and method.
-
-    Of the ``usual`` methods those that the runs have, or all plain ones. :class:`OtptError` if a method lacks a data
-    set.
-    """
+    """Select data sets and methods, by default all and the ``usual`` ones, under one prompt, by default the first."""
     known = [name for name in usual if name in results.methods] or plain_methods(results.methods) or results.methods
-    names = results.datasets if datasets is None else selected("data set", datasets, results.datasets)
-    shown = known if methods is None else selected("method", methods, results.methods)
-    if prompt is not None:
-        selected("prompt", [prompt], results.prompts)
-    parts = []
+    names = check_names("data set", datasets, results.datasets)
+    shown = known if methods is None else check_names("method", methods, results.methods)
+    check_names("prompt", [prompt] if prompt else None, results.prompts)
+    frame = results.select(prompt=prompt)
+    frame = frame[frame["dataset"].isin(names) & frame["method"].isin(shown) & (frame["images"] > 0)]
+    frame = frame[frame["prompt"] == frame.groupby(["dataset", "method"])["prompt"].transform("first")]
+    held = frame.set_index(["dataset", "method"]).index
     for dataset, method in product(names, shown):
-        held = results.prompts_of(dataset, method)
-        own = results.select(dataset=dataset, method=method, prompt=prompt or (held[0] if held else ""))
-        if own.empty or not own["images"].all():
+        if (dataset, method) not in held:
             raise OtptError(
                 f"The runs hold no images of {method!r} on {dataset!r} with the prompt {prompt!r}; choose others with "
                 "--datasets, --methods or --prompt."
             )
-        parts.append(own)
-    return results.narrow(pd.concat(parts), names, shown)
+    return results.narrow(frame, names, shown)
 
 
 def first_rows(results: Results, dataset: str, method: str) -> Rows:
@@ -227,22 +220,12 @@ def first_rows(results: Results, dataset: str, method: str) -> Rows:
     return results.rows(results.first_key(dataset, method))
 
 
-def means(results: Results, metric: str) -> pd.DataFrame:
-    """Means over seeds: methods down, data sets across. Percentages are times 100."""
-    found = results.frame.pivot_table(metric, "method", "dataset", aggfunc="mean", dropna=False)
-    return _scale(metric) * found.reindex(index=results.methods, columns=results.datasets)
-
-
-def deviations(results: Results, metric: str) -> pd.DataFrame:
-    """Sample standard deviations over seeds, nan with one, of each data set and of their average."""
-    found = results.frame.pivot_table(metric, "method", "dataset", aggfunc="std", dropna=False)
-    average = results.frame.groupby(["method", "seed"])[metric].mean().groupby("method").std()
-    found = found.reindex(index=results.methods, columns=results.datasets)
-    return _scale(metric) * found.assign(average=average)
-
-
-def _scale(metric: str) -> float:
-    return 100.0 if get_metric(metric).unit == "%" else 1.0
+def over_seeds(results: Results, metric: str, how: str = "mean") -> pd.DataFrame:
+    """Means or sample standard deviations ("std") over seeds: methods down, data sets and their average across."""
+    scale = 100.0 if get_metric(metric).unit == "%" else 1.0
+    found = results.frame.pivot_table(metric, "method", "dataset", aggfunc=how, dropna=False)
+    average = results.frame.groupby(["method", "seed"])[metric].mean().groupby("method").agg(how)
+    return scale * found.reindex(index=results.methods, columns=results.datasets).assign(average=average)
 
 
 def note(results: Results, *, one_seed: bool = False, bins: bool = True, ece: bool = False) -> str:

@@ -123,18 +123,14 @@ def make_page(
 
 def make_label_page(title: str, lede: str, over_all: pd.DataFrame, by_label: pd.DataFrame, *, command: str = "") -> str:
     """Make a page of two tables of strings: the metrics of several labels per image, and those of each label."""
-    values = {
-        "lede": lede,
-        "over_all": over_all,
-        "by_label": by_label,
-        "command": command and _option_per_line(command),
-    }
-    return _render("labels.html", title=title, **values)
+    command = command and _option_per_line(command)
+    return _render("labels.html", title=title, lede=lede, over_all=over_all, by_label=by_label, command=command)
 
 
 def _render(template: str, **values: Any) -> str:
     """A template with style, script and a policy that allows nothing else."""
-    style, script = (_asset(name) for name in ("page.css", "page.js"))
+    folder = resources.files("otpt.report.page") / "templates"
+    style, script = ((folder / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("otpt.report.page", "templates"),
         autoescape=True,
@@ -369,7 +365,3 @@ def _data_uri(figure: Figure) -> str:
 
 def _hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
-
-
-def _asset(name: str) -> str:
-    return (resources.files("otpt.report.page") / "templates" / name).read_text(encoding="utf-8")

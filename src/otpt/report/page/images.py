@@ -91,14 +91,6 @@ def choose_images(answers: pd.DataFrame, classes: Sequence[str], count: int) -> 
     return found[0], found[1]
 
 
-def choose_mistakes(answers: pd.DataFrame, classes: Sequence[str], count: int) -> list[Card]:
-    """The ``count`` most confident mistakes of each method; methods that make the same mistake share a card."""
-    wrong = answers[~answers["correct"]].sort_values("confidence", ascending=False, kind="stable")
-    chosen = set(wrong.groupby("method").head(count)[["index", "prediction"]].itertuples(index=False, name=None))
-    same = wrong.groupby(["index", "prediction"], sort=False)
-    return [_card(own, classes) for key, own in same if key in chosen]
-
-
 def add_thumbnails(cards: Sequence[Card], data: Dataset) -> None:
     """Add the image to each card, unless it cannot be read."""
     for card in cards:
@@ -109,40 +101,37 @@ def add_thumbnails(cards: Sequence[Card], data: Dataset) -> None:
 def explain_mistakes(
     answers: pd.DataFrame, config: DatasetConfig, data: Dataset, backbone: Backbone, count: int
 ) -> Iterator[Card]:
-    """Cards of :func:`choose_mistakes` with the image and the zero-shot heat map of the predicted class."""
+    """The ``count`` most confident mistakes of each method with the zero-shot heat map of the predicted class.
+
+    Methods that make the same mistake share a card.
+    """
     words = (column.prompt["words"] for column in config.columns if "words" in column.prompt)
     prompt = whole_context(backbone.text, Prompt(next(words, Prompt.words)))
     classifier = Classifier(backbone, "zero-shot").set_classes(config.classes, prompt, allow_duplicates=True)
-    for card in choose_mistakes(answers, config.classes, count):
-        heat = classifier.explain(data[card["index"]].source, card["answers"][0]["label"])
-        yield {**card, "source": _data_uri(heat.image), "map": _data_uri(heat.overlay())}
+    wrong = answers[~answers["correct"]].sort_values("confidence", ascending=False, kind="stable")
+    chosen = set(wrong.groupby("method").head(count)[["index", "prediction"]].itertuples(index=False, name=None))
+    for key, own in wrong.groupby(["index", "prediction"], sort=False):
+        if key in chosen:
+            card = _card(own, config.classes)
+            heat = classifier.explain(data[card["index"]].source, card["answers"][0]["label"])
+            yield {**card, "source": _data_uri(heat.image), "map": _data_uri(heat.overlay())}
 
 
 def _card(own: pd.DataFrame, classes: Sequence[str]) -> Card:
     first = own.iloc[0]
-    answers = [
-        {
-            "method": each.method,
-            "label": classes[each.prediction],
-            "percent": _percent(each.confidence),
-            "correct": each.correct,
-        }
-        for each in own.itertuples()
-    ]
+    answers = own[["method", "correct"]].assign(
+        label=[classes[each] for each in own["prediction"]],
+        # a confidence below 1 never reads as 100 %
+        percent=["> 99 %" if 0.995 <= each < 1 else f"{100 * each:.0f} %" for each in own["confidence"]],
+    )
     return {
         "index": int(first["index"]),
         "name": first["name"],
         "label": classes[first["label"]],
-        "answers": answers,
+        "answers": answers.to_dict("records"),
         "source": None,
         "map": None,
     }
-
-
-def _percent(confidence: float) -> str:
-    """A confidence below 1 never reads as 100 %."""
-    whole = f"{100 * confidence:.0f} %"
-    return "> 99 %" if whole == "100 %" and confidence < 1 else whole
 
 
 def _data_uri(image: Image.Image) -> str:
