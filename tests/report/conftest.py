@@ -32,13 +32,15 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         *(_named("tpt", name) for name in ("coop+tpt", "maple+tpt", "baple", "fpt", "promptsmooth")),
         *(_named("o-tpt", f"{name}+o-tpt") for name in ("coop", "maple", "baple", "fpt", "promptsmooth")),
     ]
-    shifts = [simulated_dataset(name, 5, 20) for name in ("imagenet-r", "imagenet-a")]
-    clinic = [simulated_dataset(name, 3, 20) for name in ("kather-500", "covid", "isic2018")]
+    registered, shifts, clinic = (
+        [simulated_dataset(name, 5, 15) for name in names]
+        for names in (("flowers102", "dtd"), ("imagenet-r", "imagenet-a"), ("kather-500", "covid", "isic2018"))
+    )
     made = {
         "main": (SETS, Settings(methods=METHODS, seeds=SEEDS)),
-        "prompts": (SETS[1:], Settings(methods=METHODS[:2], prompts=PROMPTS)),
-        "sweep": (SETS[1:], Settings(methods=["zero-shot", *sweep])),
-        "special": (SETS[1:], Settings(methods=special)),
+        "prompts": (registered, Settings(methods=METHODS[:2], prompts=PROMPTS)),
+        "sweep": (registered, Settings(methods=["zero-shot", *sweep])),
+        "special": (registered, Settings(methods=special)),
         "shifts": (shifts, Settings(methods=METHODS)),
         "medical": (clinic, Settings(methods=special)),
     }
@@ -46,8 +48,13 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.fixture(scope="session")
-def results(runs: dict[str, Path]) -> Results:
-    return open_results([runs["main"]])
+def opened(runs: dict[str, Path]) -> dict[str, Results]:
+    return {name: open_results([folder]) for name, folder in runs.items()}
+
+
+@pytest.fixture(scope="session")
+def results(opened: dict[str, Results]) -> Results:
+    return opened["main"]
 
 
 def probabilities(position: int, method: str, seed: int) -> np.ndarray:

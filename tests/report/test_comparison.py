@@ -10,6 +10,7 @@ from oracles.runs.simulated_runs import simulate_run, simulated_dataset
 from scipy import stats
 
 from otpt import OtptError
+from otpt.data import Dataset
 from otpt.evaluation import EvaluationSettings as Settings
 from otpt.methods import Output
 from otpt.metrics import bootstrap_difference
@@ -64,14 +65,18 @@ def test_all_seeds_are_averaged_and_agree_with_the_table(results: Results) -> No
     assert all(f"seeds {SEEDS[0]}, {SEEDS[1]}" in each.conclusion for each in found)
 
 
+def confident(data: Dataset, index: int, *, right: bool) -> Output:
+    """A prediction with 90 % confidence."""
+    p = np.full(5, 0.025)
+    p[(data.labels[index] + (not right)) % 5] = 0.9
+    return Output(p, int(p.argmax()))
+
+
 def test_all_variants_are_used(tmp_path: Path) -> None:
     """A method that runs several times on a data set: the table, its intervals and the comparison are over all."""
 
     def output(data, index: int, column: tuple[str, str], seed: int) -> Output:
-        right = index % 10 < {"a": 9, "b": 5}[data.variant] - (column[1] == "tpt")
-        p = np.full(5, 0.025)
-        p[(data.labels[index] + (not right)) % 5] = 0.9
-        return Output(p, int(p.argmax()))
+        return confident(data, index, right=index % 10 < {"a": 9, "b": 5}[data.variant] - (column[1] == "tpt"))
 
     data = [simulated_dataset("dtd", 5, 100).as_variant(name, {}) for name in ("a", "b")]
     folder = simulate_run(tmp_path / "run", data, Settings(methods=("zero-shot", "tpt")), output=output)
@@ -86,16 +91,13 @@ def test_all_variants_are_used(tmp_path: Path) -> None:
 
 
 def test_known_differences(tmp_path: Path) -> None:
-    """a is right on 9 of 10 images and b on 7, under both seeds; of 500 images that is no chance."""
+    """a is right on 9 of 10 images and b on 7, under both seeds; of 200 images that is no chance."""
 
     def output(data, index: int, column: tuple[str, str], seed: int) -> Output:
-        right = (index + seed) % 10 < {"zero-shot": 9, "tpt": 7, "c-tpt": 7}[column[1]]
-        p = np.full(5, 0.025)
-        p[(data.labels[index] + (not right)) % 5] = 0.9
-        return Output(p, int(p.argmax()))
+        return confident(data, index, right=(index + seed) % 10 < {"zero-shot": 9, "tpt": 7, "c-tpt": 7}[column[1]])
 
     settings = Settings(methods=("zero-shot", "tpt", "c-tpt"), seeds=(0, 1))
-    folder = simulate_run(tmp_path / "run", [simulated_dataset("dtd", 5, 500)], settings, output=output)
+    folder = simulate_run(tmp_path / "run", [simulated_dataset("dtd", 5, 200)], settings, output=output)
     results = open_results([folder])
     (found,) = compare_methods(results, "zero-shot", "tpt", resamples=200)
     assert found.differences["accuracy"].difference == pytest.approx(0.2)

@@ -70,9 +70,8 @@ def test_any_name(table: Table, name: str) -> None:
 
 
 def test_csv_guard() -> None:
-    assert [csv_cell(text) for text in ("=1+1", "+1", "-1", "@x", "\tx", " =x")] == [
-        "'=1+1", "'+1", "'-1", "'@x", "'\tx", "' =x",
-    ]  # fmt: skip
+    for text in ("=1+1", "+1", "-1", "@x", "\tx", " =x"):
+        assert csv_cell(text) == f"'{text}"
     assert csv_cell("o-tpt") == "o-tpt"
 
 

@@ -12,7 +12,17 @@ from otpt import OtptError
 from otpt.evaluation import EvaluationSettings as Settings
 from otpt.methods import Output
 from otpt.metrics import bootstrap, evaluate
-from otpt.report import LAYOUTS, Results, build_tables, evaluation_table, metric_tables, open_results, paper_table
+from otpt.report import (
+    FORMATS,
+    LAYOUTS,
+    Results,
+    build_tables,
+    evaluation_table,
+    metric_tables,
+    open_results,
+    paper_table,
+    render,
+)
 from otpt.report.papers import guess_backbone
 from otpt.report.tables import make_cells
 
@@ -31,7 +41,7 @@ def expected(metric: str, method: str, position: int, seed: int) -> float:
 @pytest.mark.parametrize(("layout", "metric"), [("main", "accuracy"), ("main", "ece"), ("sce", "sce")])
 def test_values_deviations_and_averages(results: Results, layout: str, metric: str) -> None:
     (table,) = build_tables(results, layout)
-    for method in METHODS:
+    for method in METHODS[:2]:
         by_seed = np.array([[expected(metric, method, at, seed) for seed in SEEDS] for at in range(len(SETS))])
         for at, data in enumerate(SETS):
             cell = table.cell(method=method, metric=metric, dataset=data.name)
@@ -86,28 +96,25 @@ def test_the_papers_numbers_are_joined(results: Results) -> None:
 
 @pytest.mark.parametrize("backbone", ["ViT-B/16", "RN50"])
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_every_layout(layout: str, backbone: str, runs: dict[str, Path]) -> None:
-    results = open_results([runs[RUN_OF.get(layout, "main")]])
-    for table in build_tables(results, layout, paper=backbone):
+def test_every_layout(layout: str, backbone: str, opened: dict[str, Results]) -> None:
+    datasets = ["flowers102"] if layout == "groups" else None
+    for table in build_tables(opened[RUN_OF.get(layout, "main")], layout, datasets=datasets, paper=backbone):
         assert table.cells["value"].notna().any()
-        for write in (table.to_text, table.to_markdown, table.to_latex, table.to_csv, table.to_json):
-            assert write()
+        assert all(render([table], form) for form in FORMATS)
 
 
 def test_groups_split_at_the_median(results: Results) -> None:
     table = build_tables(results, "groups", datasets=["dtd"])[0]
     data, parts = SETS[2], []
     for seed in SEEDS:
-        cosines = np.array(
-            [simulated_output(data, i, ("a photo of a", "tpt"), seed).extras["mean_cosine"] for i in range(60)]
-        )
+        said = [simulated_output(data, i, ("a photo of a", "tpt"), seed) for i in range(60)]
+        cosines = np.array([each.extras["mean_cosine"] for each in said])
         above = cosines > np.median(cosines)
         parts.append(evaluate(probabilities(2, "o-tpt", seed)[above], np.array(data.labels)[above]))
     for metric in ("accuracy", "ece"):
         mean = 100 * np.mean([getattr(each, metric) for each in parts])
-        assert table.cell(method="o-tpt", metric=metric, dataset="dtd:group 1")["value"] == pytest.approx(
-            mean, rel=1e-4
-        )
+        cell = table.cell(method="o-tpt", metric=metric, dataset="dtd:group 1")
+        assert cell["value"] == pytest.approx(mean, rel=1e-4)
 
 
 def test_ties_are_what_chance_explains(tmp_path: Path) -> None:
@@ -125,12 +132,12 @@ def test_ties_are_what_chance_explains(tmp_path: Path) -> None:
     assert not cells["tie"]["o-tpt", "accuracy"]  # 40 points apart on 100 images
 
 
-def test_all_metrics(results: Results, runs: dict[str, Path]) -> None:
+def test_all_metrics(results: Results, opened: dict[str, Results]) -> None:
     tables = metric_tables(results, metrics=["classwise-ece", "aurc"])
     assert [table.title for table in tables] == ["SCE %", "AURC %"]
     found = tables[1].cell(method="tpt", dataset="dtd")["value"]
     assert found == pytest.approx(np.mean([expected("aurc", "tpt", 2, seed) for seed in SEEDS]), rel=1e-4)
-    by_prompt = metric_tables(open_results([runs["prompts"]]), metrics=["ece"])[0]
+    by_prompt = metric_tables(opened["prompts"], metrics=["ece"])[0]
     assert by_prompt.rows == ("method", "prompt")
 
 
