@@ -7,7 +7,6 @@ import json
 import os
 import tarfile
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -83,7 +82,7 @@ def test_a_damaged_shard_keeps_what_is_finished(
     assert len(pd.read_csv("p.csv")) == 8
 
 
-@pytest.mark.parametrize("out", ["p.csv", "p.jsonl", "p.parquet", "parts"])
+@pytest.mark.parametrize("out", ["p.csv", "p.parquet"])
 def test_a_full_disk_and_another_job_keep_what_is_finished(
     otpt: Run, images: Path, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, out: str
 ) -> None:
@@ -111,9 +110,9 @@ def test_a_full_disk_and_another_job_keep_what_is_finished(
     code, _, err = otpt("predict", images, *words, "-o", out)
     assert code == 0
     assert f"{done} image" in err
-    read = {".csv": pd.read_csv, ".jsonl": partial(pd.read_json, lines=True)}.get(Path(out).suffix, pd.read_parquet)
-    assert read(out)["image"].is_unique
-    assert len(read(out)) == 8
+    found = pd.read_csv(out) if out == "p.csv" else pd.read_parquet(out)
+    assert found["image"].is_unique
+    assert len(found) == 8
 
 
 @pytest.mark.slow

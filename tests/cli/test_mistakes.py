@@ -48,15 +48,15 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("words", "told"), BAD, ids=[" ".join(words) for words, _ in BAD])
-def test_bad_input(otpt: Run, images: Path, run_folder: Path, words: list[str], told: str) -> None:
+@pytest.mark.parametrize(("words", "named"), BAD, ids=[" ".join(words) for words, _ in BAD])
+def test_bad_input(otpt: Run, images: Path, run_folder: Path, words: list[str], named: str) -> None:
     places = {"PHOTO": images / "cat" / "0.png", "PHOTOS": images, "A_RUN": run_folder}
     code, out, err = otpt(*(places.get(word, word) for word in words))
     assert code == 2
     assert out == ""
     lines = [line for line in err.splitlines() if not line.startswith("otpt: note: ")]
     assert len(lines) == 1
-    assert str(places.get(told, told)) in lines[0]
+    assert str(places.get(named, named)) in lines[0]
 
 
 @pytest.mark.parametrize(

@@ -12,24 +12,19 @@ import pytest
 from .conftest import Run
 
 OTPT = [sys.executable, "-m", "otpt"]
-LISTED = (
-    "import sys, otpt.cli; code = otpt.cli.main(sys.argv[1:]); print('torch' in sys.modules, code, file=sys.stderr)"
-)
+WITHOUT_TORCH = """
+import sys
+from otpt.cli import main
+calls = {"--version": 0, "--help": 0, "evaluate --help-all": 0, "predict x --clases a": 2, "predict x --classes a b": 2}
+for words, code in calls.items():
+    assert main(words.split()) == code, words
+    assert "torch" not in sys.modules, words
+"""
 
 
-@pytest.mark.parametrize(
-    ("words", "code"),
-    [
-        (["--version"], 0),
-        (["--help"], 0),
-        (["evaluate", "--help-all"], 0),
-        (["predict", "cat.jpg", "--clases", "cat"], 2),
-        (["predict", "absent.jpg", "--classes", "cat", "dog"], 2),
-    ],
-)
-def test_starts_without_torch(words: list[str], code: int) -> None:
-    done = subprocess.run([sys.executable, "-c", LISTED, *words], capture_output=True, text=True, timeout=60)
-    assert done.stderr.splitlines()[-1] == f"False {code}"
+def test_starts_without_torch() -> None:
+    done = subprocess.run([sys.executable, "-c", WITHOUT_TORCH], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.slow

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
         (["--token-file", "absent"], "absent"),
         (["--classes", "@absent"], "absent"),
         (["--calibration", "absent"], "absent"),
-        (["--backbone", "a=pocket", "a=pocket"], "'a'"),
+        (["--backbone", "a=pocket", "a=pocket"], "'a=pocket'"),
         (["--backbone", "absent-model"], "absent-model"),
         (["--method", "tda"], "tda"),
     ],

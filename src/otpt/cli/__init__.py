@@ -28,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code.
 
     Args:
-        arguments: words of the command line. None takes those of the program, which then also handles signals.
+        arguments: words of the command line; None means ``sys.argv``, and signals are handled too.
 
     Returns:
         0, 2 for input that cannot be used, 3 for an incomplete result, 130 after Ctrl-C, 143 after SIGTERM.

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from cyclopts import App, CycloptsError, Parameter, _convert
 from cyclopts.argument import Argument
-from cyclopts.exceptions import UnknownOptionError
+from cyclopts.exceptions import UnknownOptionError, UnusedCliTokensError, ValidationError
 
 from otpt.cli.commands import ELSEWHERE, help_width, print_entry
 from otpt.cli.terminal import note
@@ -76,6 +76,11 @@ def _sentence(error: CycloptsError, name: str) -> str:
         given = str(error.token.keyword or error.token.value).partition("=")[0].replace("_", "-")
         if given in ELSEWHERE:
             text = f"Unknown option: {given}; {ELSEWHERE[given]}."
+    elif isinstance(error, UnusedCliTokensError):
+        text = f"Unexpected argument: {' '.join(error.unused_tokens or ())}."
+    elif isinstance(error, ValidationError) and error.argument:
+        given = " ".join(token.value for token in error.argument.tokens)
+        text = f"Invalid value {given!r} for {error.argument.name}. {error.exception_message}"
     text = " ".join(text.split()).replace(f'Command "otpt {name}" parameter ', "")
     return f"{text} See 'otpt {name} --help'."
 

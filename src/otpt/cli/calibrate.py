@@ -22,7 +22,7 @@ def calibrate(
     *,
     out: Annotated[Path, o.out("the calibration file to write")],
     methods: Annotated[
-        str | None, o.methods("method to calibrate (default: the run's only, or that of 'otpt predict')")
+        str | None, o.methods("method to calibrate (default: the run's only method, or the default of 'otpt predict')")
     ] = None,
     maps: Annotated[
         o.Several, o.option("candidates next to identity: temperature, beta, isotonic (the default), bias, vector")

@@ -36,13 +36,13 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "report": ("results", "one HTML page of runs"),
     },
     "Look things up": {
-        "datasets": ("lists", "data sets, and which of them are found"),
+        "datasets": ("lists", "data sets, and which are present"),
         "datasets check": ("lists", "verify a data set and open a sample of its images"),
         "datasets get": ("lists", "download a data set"),
         "methods": ("lists", "the parts of method names"),
         "models": ("lists", "backbones"),
         "cache": ("lists", "show or empty the feature cache"),
-        "doctor": ("lists", "versions, hardware, and what is missing"),
+        "doctor": ("lists", "versions, hardware, missing packages"),
         "completion": ("lists", "completion script for a shell"),
     },
 }

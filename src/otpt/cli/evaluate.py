@@ -91,7 +91,7 @@ class EvaluationOptions:
 
         Args:
             plugins: a ``PluginOptions``.
-            more: further fields of EvaluationSettings, which replace those of options.
+            more: fields of EvaluationSettings that override the options.
         """
         swapped = any(getattr(otpt.data.find_entry(each), "official_swap", None) for each in datasets)
         if self.data.official_names and (self.data.classes or not swapped):

@@ -96,7 +96,7 @@ def models(*, json: o.Json = False) -> int:
 
 
 def cache(
-    action: Annotated[Literal["info", "clear"], o.option("show what it holds, or empty it")],
+    action: Annotated[Literal["info", "clear"], o.option("show its content, or empty it")],
     /,
     *,
     json: o.Json = False,
@@ -148,7 +148,7 @@ _LISTED = 20
 
 
 def datasets(*, data: o.Data = None, json: o.Json = False) -> int:
-    """List the data sets; with --data, also which of them are found and what is missing. 'otpt datasets check DATASET'
+    """List the data sets; with --data, also which are present, and missing files. 'otpt datasets check DATASET'
     verifies one, 'otpt datasets get DATASET' downloads it.
 
     otpt datasets --data ~/data
@@ -276,8 +276,8 @@ EXTRAS = {
 
 
 def doctor(*, cache: o.Cache = None, json: o.Json = False) -> int:
-    """Show versions, processor, devices, threads, the feature cache and optional packages, and say what is missing for
-    what. Nothing is downloaded or changed.
+    """Show versions, processor, devices, threads, the feature cache and optional packages, and which features need
+    missing ones. Nothing is downloaded or changed.
 
     otpt doctor
     """

@@ -83,7 +83,7 @@ def option_group(title: str | None = None) -> Callable[[type[T]], type[T]]:
 
 
 def given(options: Any, names: Collection[str] = Settings.model_fields) -> dict[str, Any]:
-    """The options of a group that were given and are named after one of these fields."""
+    """Return the given options of a group that are named after a field."""
     own = {each.name: getattr(options, each.name) for each in fields(options) if each.name in names}
     return {name: value for name, value in own.items() if value is not None and value != ()}
 
@@ -245,11 +245,12 @@ class CalibrationOptions:
 
     def settings(self) -> dict[str, Any]:
         """Return the given fields of Settings, with the calibration files read."""
-        asked = given(self, ("coverage", "mondrian", "risk", "sets", "guarantee"))
-        if asked and not self.calibration:
-            raise OtptError(f"--{next(iter(asked))} was given without --calibration, a file of 'otpt calibrate'.")
+        requested = given(self, ("coverage", "mondrian", "risk", "sets", "guarantee"))
+        if requested and not self.calibration:
+            raise OtptError(f"--{next(iter(requested))} was given without --calibration, a file of 'otpt calibrate'.")
         calibrations = [
-            otpt.calibration.Calibrated(otpt.calibration.read_calibration(path), **asked) for path in self.calibration
+            otpt.calibration.Calibrated(otpt.calibration.read_calibration(path), **requested)
+            for path in self.calibration
         ]
         for path, own in zip(self.calibration, calibrations, strict=True):
             if own.threshold is not None:

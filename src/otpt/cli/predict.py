@@ -174,7 +174,7 @@ def embed(
     model: o.ModelOptions = o.ModelOptions(),
 ) -> int:
     """Encode images and write unit features, with the columns id, feature and error. 'otpt predict' and 'otpt evaluate'
-    take the file in place of images. The same command continues a stopped job. Exit code 2 if an image could not be
+    take the file instead of images. The same command continues a stopped job. Exit code 2 if an image could not be
     read; the others are still encoded.
 
     otpt embed photos/ --backbone ViT-B-16/openai --out features.parquet

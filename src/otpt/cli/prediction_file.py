@@ -50,7 +50,7 @@ class PredictionFile:
 
     Attributes:
         done: number of images that are written.
-        failed: number of these that could not be read.
+        failed: number of unreadable images among them.
     """
 
     def __init__(
@@ -327,7 +327,7 @@ class PredictionFile:
         else:
             flat = [flat_row(row, self._top) for row in rows]
             writer = csv.writer(text, lineterminator="\n")
-            if self._columns is None:  # those of the first image that could be read
+            if self._columns is None:  # taken from the first readable image
                 self._columns = _columns_of([row for row in flat if not row.get("error")][:1] or flat, self._key)
                 writer.writerow(map(_cell, self._columns))
             writer.writerows([_cell(row.get(name)) for name in self._columns] for row in flat)

@@ -18,9 +18,7 @@ if TYPE_CHECKING:
 
 
 def reproduce(
-    paper: Annotated[
-        str, o.option("paper (that of O-TPT) or cots (its peers, as CoTS measured them)", metavar="PAPER")
-    ],
+    paper: Annotated[str, o.option("paper (O-TPT) or cots (its peers, as CoTS measured them)", metavar="PAPER")],
     /,
     *,
     go: Annotated[bool, o.option("run the plan (default: only print it)")] = False,
@@ -29,7 +27,7 @@ def reproduce(
     tables: Annotated[o.Several, o.option("only these tables of the paper", metavar="N")] = None,
     datasets: Annotated[o.Several, o.option("only these data sets", metavar="NAME")] = None,
     methods: Annotated[o.Several, o.methods("only these methods of the paper")] = None,
-    seeds: Annotated[o.Numbers, o.seeds("seeds of the views (default: as many as the paper)")] = None,
+    seeds: Annotated[o.Numbers, o.seeds("seeds of the views (default: the paper's number)")] = None,
     limit: o.Limit = None,
     views: Annotated[int, o.setting("views")] = 64,
     paper_backbone: Annotated[
@@ -122,7 +120,7 @@ def reproduce(
 
 
 def _tables(table: PlannedTable, runs: list[PlannedRun], paper: str) -> list[otpt.report.Table]:
-    """Return the table in its layout, with the O-TPT paper's numbers; or next to those of another paper."""
+    """Return the table in its layout, with the O-TPT paper's numbers; or next to another paper's."""
     from otpt.report.papers import OTPT
 
     results = otpt.report.open_results([run.folder for run in runs])

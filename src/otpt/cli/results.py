@@ -71,7 +71,7 @@ def _pick(
     if best in (a, b) or not {a, b} <= set(error):
         return a, b, ""
     others = f"{100 * error[a]:.2f} % of {a} and {100 * error[b]:.2f} % of {b}"
-    return a, b, f"The lowest ECE is that of {best}: {100 * error[best]:.2f} %, against {others}."
+    return a, b, f"{best} has the lowest ECE: {100 * error[best]:.2f} %, against {others}."
 
 
 def table(
@@ -387,13 +387,13 @@ def _class_names(
 
 
 def _backbone(results: otpt.report.Results | None, model: o.ModelOptions) -> otpt.Backbone:
-    """Load the given model, or that of the runs."""
+    """Load the given model, or the runs' own."""
     if results is None:
         return model.load()
     stored = results.runs[0].config.backbone
     backbone = model.load(backbone=model.chosen or stored.name)
     if backbone.fingerprint != stored.fingerprint:
-        raise OtptError(f"The weights of {backbone.name!r} are not those of the runs, {stored.name!r}.")
+        raise OtptError(f"{backbone.name!r} has other weights than {stored.name!r}, the model of the runs.")
     return backbone
 
 
