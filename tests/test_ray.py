@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import pickle
+import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from oracles.command import run
 from oracles.models.tiny import open_clip_local_dir
 from PIL import Image
 
@@ -80,3 +83,54 @@ def test_on_ray_data(model: str, files: list[Path], tmp_path: Path) -> None:
     found = {row["path"]: row["label"] for row in rows}
     assert [found[str(path)] for path in files] == [each.label for each in expected]
     assert [row["path"] for row in rows if row["error"]] == [str(tmp_path / "bad.png")]
+
+
+QUESTIONS: dict[str, dict[str, Any]] = {
+    "several labels": {"multi_label": True},
+    "one label": {"classes": CLASSES[:1]},
+    "groups": {"method": "zero-shot", "groups": {"pet": CLASSES[:2]}},
+    "examples": {"classes": (), "examples": True},
+}
+
+
+@pytest.mark.long
+@pytest.mark.filterwarnings("ignore:The probability that", "ignore::DeprecationWarning")
+def test_other_questions_on_ray(files: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """On Ray Data and by ``otpt predict --engine ray``: the predictions of a classifier here."""
+    ray = pytest.importorskip("ray")
+    (tmp_path / "groups.csv").write_text("cat,pet\ndog,pet\n")
+    for name, own in (("a", files[:2]), ("b", files[2:])):
+        (tmp_path / "examples" / name).mkdir(parents=True)
+        for path in own:
+            shutil.copy(path, tmp_path / "examples" / name)
+    words = {
+        "several labels": ("--classes", *CLASSES, "--multi-label"),
+        "one label": ("--classes", CLASSES[0]),
+        "groups": ("--classes", *CLASSES, "--methods", "zero-shot", "--groups", tmp_path / "groups.csv"),
+        "examples": ("--examples", tmp_path / "examples"),
+    }
+    ray.init(address="local", num_cpus=2, include_dashboard=False, object_store_memory=80 * 2**20, log_to_driver=False)
+    try:
+        for question, options in QUESTIONS.items():
+            given = {"classes": CLASSES, **options}
+            if question == "examples":
+                given["examples"] = {"a": files[:2], "b": files[2:]}
+            expected = otpt.load("pocket", **given).predict(files)
+            data = ray.data.read_binary_files([str(path) for path in files], include_paths=True)
+            constructor = {"backbone": "pocket", **given}
+            rows = data.map_batches(Classify, fn_constructor_kwargs=constructor, batch_size=4, concurrency=1).take_all()
+            found = {row["path"]: row for row in rows}
+            for path, own in zip(files, expected, strict=True):
+                row = found[str(path)]
+                assert (row["label"], row["error"]) == (own.label, ""), question
+                assert row["confidence"] == pytest.approx(own.confidence, abs=1e-5)
+                assert list(row.get("labels", own.labels_above())) == own.labels_above()
+                assert row.get("group_probabilities", own.groups) == pytest.approx(own.groups)
+            asked = ("predict", *files, *words[question], "--backbone", "pocket", "--engine", "ray", "--json")
+            code, out, err = run(capsys, *asked)
+            assert code == 0, err
+            printed = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
+            assert [each["label"] for each in printed] == [each.label for each in expected]
+            assert printed[0].get("groups") == pytest.approx(expected[0].groups, abs=1e-5)
+    finally:
+        ray.shutdown()

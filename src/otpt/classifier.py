@@ -84,7 +84,8 @@ class Classifier:
             settings = method.replace(**fields) if fields else method
         else:
             settings = Settings(methods=(method,), **fields)
-        self.backbone, self.settings, self.urls = backbone, settings, urls
+        self.backbone, self.urls = backbone, urls
+        self.settings = settings = self._with_encoded_examples(settings)
         self._predictors: OrderedDict[tuple[Labels | None, tuple[Method, ...]], Predictor] = OrderedDict()
         self._calibrations: dict[str, Calibrated] = {}
         if settings.contexts:
@@ -483,12 +484,16 @@ class Classifier:
         ((prompt, _),) = columns(settings, [method])
         return calibration_facts(self.backbone, method, prompt, settings)
 
+    def _with_encoded_examples(self, settings: Settings) -> Settings:
+        if settings.examples is None or settings.examples.features is not None:
+            return settings
+        return settings.replace(examples=settings.examples.encode(self.backbone, self.urls))
+
     def _set(self, settings: Settings) -> None:
         """Use these settings and prepare the text features; on an error the previous settings stay."""
         if not settings.classes:
             raise OtptError("No class names were given; expected at least two.")
-        if settings.examples is not None and settings.examples.features is None:
-            settings = settings.replace(examples=settings.examples.encode(self.backbone, self.urls))
+        settings = self._with_encoded_examples(settings)
         before, self.settings = self.settings, settings
         self._predictors.clear()
         try:

@@ -11,6 +11,7 @@ labels.write_parquet("s3://bucket/labels")
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -38,11 +39,12 @@ class Classify:
 
     Images may be file contents, paths, addresses or arrays; a corrupt one becomes a row with an ``error``. The other
     columns stay, and ``label``, ``confidence`` and ``error`` are added; ``set`` with ``coverage=``, ``rejected`` with
-    ``reject=``, ``abstained`` with ``risk=``. The model is loaded once per actor, at the first batch.
+    ``reject=``, ``abstained`` with ``risk=``, ``group_probabilities`` with ``groups=``, and with ``multi_label=`` the
+    ``labels`` that are more probable than not. The model is loaded once per actor, at the first batch.
 
     Args:
         backbone: the name of a model, as in :func:`otpt.load`.
-        classes: class names.
+        classes: class names; optional with ``examples=``.
         method: a name; the default method otherwise.
         column: the column with the images; a known name such as "bytes", "image" or "path" by default.
         options: options of :func:`otpt.load`: ``views=16``, ``precision="bf16"``, ``calibration="cal.json"`` …
@@ -51,7 +53,7 @@ class Classify:
     def __init__(
         self,
         backbone: str,
-        classes: Sequence[str],
+        classes: Sequence[str] = (),
         method: str | None = None,
         *,
         column: str | None = None,
@@ -59,8 +61,8 @@ class Classify:
     ) -> None:
         self._backbone, self._column = backbone, column
         self._options = {"classes": tuple(classes), "method": method or DEFAULT_METHOD, **options}
-        known = ("method", "calibration", *Settings.model_fields)
-        Settings(**{name: value for name, value in self._options.items() if name in known})  # fail early
+        other = inspect.signature(load).parameters.keys() - {"method"}
+        Settings(**{name: value for name, value in self._options.items() if name not in other})  # fail early
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_classifier"}
@@ -85,6 +87,10 @@ class Classify:
         settings = self._classifier.settings
         if settings.coverage is not None:
             found["set"] = [[] if each is None else list(each.set) for each in good]
+        if settings.multi_label:
+            found["labels"] = [[] if each is None else each.labels_above() for each in good]
+        if settings.grouping is not None:
+            found["group_probabilities"] = [{} if each is None else each.groups for each in good]
         for name, asked in (("rejected", settings.reject), ("abstained", settings.risk)):
             if asked is not None:
                 found[name] = np.array([each is not None and bool(getattr(each, name)) for each in good])

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import otpt
+from otpt.backbones import FeatureBackbone
 from otpt.calibration.maps import CalibrationMap
 from otpt.errors import OtptError
 from otpt.methods import get_method
@@ -59,6 +60,54 @@ def _exported(kind: str) -> tuple[Exported, CalibrationMap]:
     own = CalibrationMap(kind, PARAMETERS[kind])
     texts = 3 * torch.eye(12)[:5]
     return Exported(_Flat(), texts, 0.0, get_method("zero-shot"), temperature=1.0, numbers={}, map=own).eval(), own
+
+
+class _Together(torch.nn.Module):
+    """Several modules on the same views."""
+
+    def __init__(self, parts: list[torch.nn.Module]) -> None:
+        super().__init__()
+        self.parts = torch.nn.ModuleList(parts)
+
+    def forward(self, views: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return tuple(part(views) for part in self.parts)
+
+
+METHODS = [
+    get_method(name) for name in ("zero-shot", "confident-half", "mean-probability", "mean-logit", "mean-feature")
+]
+METHODS.append(get_method("mean-logit+ts").override({"temperature": 1.2}))
+
+
+def test_every_aggregation_and_map_in_onnxruntime(monkeypatch: pytest.MonkeyPatch) -> None:
+    """50 images with six views each through a tower that changes nothing, in one file."""
+    monkeypatch.setattr("otpt.tasks.export._BISECTIONS", 4)  # unrolled in the file; all of them in the long test
+    backbone, texts = FeatureBackbone(12, 3.0, "flat"), torch.eye(12)[:5]
+    clf = otpt.Classifier(backbone, "zero-shot").set_classes(NAMES, text_features=texts)
+    parts: list[torch.nn.Module] = []
+    for method in METHODS:
+        numbers = {**method.defaults, **method.settings_for("fine-grained")}
+        temperature = method.temperature or 1.0
+        own = CalibrationMap("identity")
+        parts.append(
+            Exported(_Flat(), 3 * texts, 0.0, method, temperature=temperature, numbers=numbers, map=own).eval()
+        )
+    parts += [_exported(kind)[0] for kind in MAPS]
+    views = torch.randn(50, 6, 3, 2, 2, generator=torch.Generator().manual_seed(1))
+    batch, count = torch.export.Dim("batch", min=1, max=64), torch.export.Dim("views", min=1, max=64)
+    program = torch.onnx.export(
+        _Together(parts).eval(), (views[:2, :3],), dynamic_shapes=({0: batch, 1: count},), dynamo=True, verbose=False
+    )
+    assert program is not None
+    session = onnxruntime.InferenceSession(program.model_proto.SerializeToString())
+    found = session.run(None, {session.get_inputs()[0].name: views.numpy()})
+    features = torch.nn.functional.normalize(views.flatten(2), dim=-1)
+    expected = clf.classify_features(features, METHODS)
+    for method, own in zip(METHODS, found, strict=False):
+        known = [each[method.name].probabilities for each in expected]
+        np.testing.assert_allclose(own, known, atol=2e-6, err_msg=method.name)
+    for part, own in zip(parts, found, strict=True):
+        np.testing.assert_allclose(own, part(views).numpy(), atol=2e-6)
 
 
 VIEWS = torch.rand(50, 1, 3, 2, 2, generator=torch.Generator().manual_seed(0))

@@ -1,7 +1,12 @@
-"""Several labels, one class, groups and examples together with everything else: each works, or is refused."""
+"""Several labels, one class, groups and examples together with everything else: each works, or is refused.
+
+Over HTTP: tests/serve/test_clients.py and test_refusals.py.
+"""
 
 from __future__ import annotations
 
+import io
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +17,10 @@ from PIL import Image
 import otpt
 from otpt.data import ClassList, label_table
 from otpt.errors import OtptError
+from otpt.evaluation import EvaluationSettings
+from otpt.methods import get_method
+from otpt.ray import Classify
+from otpt.tasks.export import check_exportable, describe
 from otpt.tasks.multi_label import evaluate_labels
 
 NAMES = ["red apple", "pizza", "banana"]
@@ -79,19 +88,103 @@ def test_together(question: str, other: str, backbone: Any) -> None:
     assert (prediction.rejected is None) == (other != "rejection")
 
 
-@pytest.mark.parametrize("question", ["groups", "examples"])
-def test_with_prediction_sets_and_a_risk(question: str, backbone: Any, tmp_path: Path) -> None:
+def _png(image: Image.Image) -> bytes:
+    file = io.BytesIO()
+    image.save(file, "PNG")
+    return file.getvalue()
+
+
+def _calibrated(clf: Any, classes: dict[str, Any], folder: Path, **asked: Any) -> Any:
+    """A prediction with a calibration that was fitted on 24 images."""
+    names = [*clf.class_names]
+    images = [(name, image) for name in NAMES for image in _images(name, 6, 8)]
+    labels: list[Any] = [[name] if name in names else [] for name, _ in images]
+    if len(names) > 1 and not clf.settings.multi_label:
+        labels = [name for name, _ in images]
+    clf.calibrate([image for _, image in images], labels).write(folder / "cal.json")
+    given = {"classes" if name == "names" else name: value for name, value in classes.items()}
+    fields = {"multi_label": clf.settings.multi_label, "views": 2, "calibration": folder / "cal.json", **asked}
+    again = otpt.Classifier(clf.backbone, **fields, **given)
+    found = again.predict(EXAMPLES["pizza"][0])
+    assert (found.set is None) == ("coverage" not in asked)
+    assert found.set is None or "pizza" in found.set
+    assert (found.abstained is None) == ("risk" not in asked)
+    return found.label
+
+
+def _on_ray(clf: Any, classes: dict[str, Any], folder: Path) -> Any:
+    given = dict(classes)
+    several = {"multi_label": True} if clf.settings.multi_label else {}
+    classify = Classify("pocket", given.pop("names", ()), views=2, **several, **given)
+    found = classify({"bytes": np.array([_png(EXAMPLES["pizza"][0]), b"no image"], object)})
+    assert [bool(each) for each in found["error"]] == [False, True]
+    assert ("labels" in found) == clf.settings.multi_label
+    assert ("group_probabilities" in found) == (clf.settings.groups is not None)
+    return found["label"][0]
+
+
+def _as_features(clf: Any, classes: dict[str, Any], folder: Path) -> Any:
+    features = clf.embed(EXAMPLES["pizza"][0])[None, None]
+    method = clf.method if clf.method.aggregate == "clean" else "zero-shot"
+    return clf.classify_features(features, [method])[0][get_method(method).name].label
+
+
+def _exported(clf: Any, classes: dict[str, Any], folder: Path) -> Any:
+    check_exportable(clf.method)
+    assert set(describe(clf)["groups"]) == set(classes["groups"])
+    return "pizza"
+
+
+def _of_each_image(clf: Any, classes: dict[str, Any], folder: Path) -> Any:
+    lists = [["pizza", "banana"], ["banana", "red apple", "pizza"]]
+    first, second = clf.predict([EXAMPLES["pizza"][0]] * 2, candidate_labels=lists)
+    assert second.class_names == tuple(lists[1])
+    assert (first.method == "multi-label") == clf.settings.multi_label
+    return first.label
+
+
+WAYS: dict[str, Any] = {
+    "a calibration": _calibrated,
+    "prediction sets": partial(_calibrated, coverage=0.8),
+    "a risk": partial(_calibrated, risk=0.4),
+    "Ray": _on_ray,
+    "features": _as_features,
+    "export": _exported,
+    "labels of each image": _of_each_image,
+}
+LABELS_ONLY = ("several labels", "one class")
+REFUSED_WAYS = {
+    **{(question, way): "label" for question in LABELS_ONLY for way in ("prediction sets", "a risk")},
+    **{(question, "features"): "pixels" for question in LABELS_ONLY},
+    **{(question, "export"): "multi-label" for question in LABELS_ONLY},
+    **{(question, "export"): "gda" for question in QUESTIONS if question.startswith("examples")},
+}
+
+
+@pytest.mark.filterwarnings("ignore:The probability that")
+@pytest.mark.parametrize("question", QUESTIONS)
+@pytest.mark.parametrize("way", WAYS)
+def test_every_way(question: str, way: str, backbone: Any, tmp_path: Path) -> None:
     fields, classes = QUESTIONS[question]
     clf = otpt.Classifier(backbone, views=2, **fields).set_classes(**classes)
-    images = [(name, image) for name in NAMES for image in _images(name, 6, 8)]
-    calibration = clf.calibrate([image for _, image in images], [name for name, _ in images])
-    calibration.write(tmp_path / "cal.json")
-    again = otpt.Classifier(backbone, clf.method, views=2, calibration=tmp_path / "cal.json", coverage=0.8, risk=0.4)
-    again.set_classes(**classes)
-    prediction = again.predict(EXAMPLES["pizza"][0])
-    assert prediction.set is not None
-    assert "pizza" in prediction.set
-    assert prediction.abstained is not None
+    if (question, way) in REFUSED_WAYS:
+        with pytest.raises(OtptError, match=REFUSED_WAYS[question, way]) as caught:
+            WAYS[way](clf, classes, tmp_path)
+        assert "\n" not in str(caught.value)
+    else:
+        assert WAYS[way](clf, classes, tmp_path) == "pizza"
+
+
+def test_refused_before_a_model_is_loaded() -> None:
+    with pytest.raises(OtptError, match="candidate_labels"):
+        Classify("no-model", NAMES, candidate_labels=[NAMES])
+    with pytest.raises(OtptError, match="coverage"):
+        Classify("no-model", NAMES, multi_label=True, coverage=0.9)
+    for name in ("groups", "examples"):
+        with pytest.raises(OtptError, match=name):
+            EvaluationSettings(
+                methods=["zero-shot" if name == "groups" else "gda"], **{name: {each: [each] for each in NAMES}}
+            )
 
 
 def test_heat_maps_of_every_question(backbone: Any) -> None:

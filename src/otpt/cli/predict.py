@@ -125,12 +125,12 @@ def predict(
     )
     if listed is not None and listed.augmix is not None:
         settings = settings.replace(views=replace(settings.recipe, augmix=listed.augmix), budget=None)
+    if explain and (source.has_features or ray.engine == "ray" or (workers or 1) > 1):
+        raise OtptError("--explain needs images and this process; leave --workers and --engine ray out.")
     job = ClassifierJob(model.load, settings, model.device, [path.absolute() for path in method.plugin])
     failed, rejected, total, file = 0, 0, 0, None
     with ExitStack() as stack:  # finished rows are also written after Ctrl-C and SIGTERM
-        engine = _start(job, source, workers, threads, ray, stack)
-        if explain and (source.has_features or not isinstance(engine, Worker)):
-            raise OtptError("--explain needs images and this process; leave --workers and --engine ray out.")
+        engine = _start(job, source, 1 if explain else workers, threads, ray, stack)
         if out is not None:
             facts = {**engine.facts(), "top": top}
             file = stack.enter_context(PredictionFile(out, facts, top=top, overwrite=overwrite))
@@ -144,7 +144,7 @@ def predict(
             show(image, answer)
             if file:
                 file(_rows(image, answer, top or 1))
-        if explain:
+        if explain and isinstance(engine, Worker):
             _explain(engine.classifier, source, Path(f"{Path(out).with_suffix('') if out else 'otpt'}-maps"))
     if file:
         total, failed = file.done, file.failed

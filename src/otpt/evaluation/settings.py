@@ -72,6 +72,9 @@ class EvaluationSettings(Settings):
         from_words = any(each.starts_from_words for each in self.methods) and networks == {""}
         if self.prompts is not None and not from_words:
             raise OtptError(f"Words of a prompt were given, but no method starts from words ({named}); leave them out.")
+        for name in ("groups", "examples"):
+            if getattr(self, name) is not None:
+                raise OtptError(f"{name} were given to an evaluation; predict the images with them instead.")
         for hook, methods in self.hooks:
             hook.check(self, methods)
         return self

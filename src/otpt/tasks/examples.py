@@ -63,9 +63,9 @@ class Examples:
     """Example images of each class.
 
     Attributes:
-        names: the classes.
-        texts: whether their names are used as texts too.
-        images: of each class; empty once they are encoded.
+        names: of the classes.
+        texts: whether the names are used as texts too.
+        images: of each class; empty after :meth:`encode`.
         features: (N, D) unit float64 features; None before :meth:`encode`.
         labels: (N,) of the features.
     """
@@ -102,7 +102,7 @@ class Examples:
         return cls(names, bool(classes), tuple(tuple(given[name]) for name in names))
 
     def encode(self, backbone: Backbone, urls: UrlLimits | None = LIMITS) -> Examples:
-        """Encode the clean view of each image; the images are released."""
+        """Encode the clean view of each image and release the images."""
         single = [name for name, own in zip(self.names, self.images, strict=True) if len(own) == 1]
         if single:
             more = "" if len(single) == 1 else f" (and {len(single) - 1} others)"
@@ -194,7 +194,7 @@ SCORERS: Mapping[str, Callable[..., Scorer]] = {"prototypes": prototypes, "tip-a
 
 @dataclass(frozen=True)
 class Fitted:
-    """What the examples say of an image: ``weight`` · scorer(f), next to ``text_weight`` · text logits.
+    """Logits of an image with features f: ``weight`` · scorer(f) + ``text_weight`` · text logits.
 
     Attributes:
         nll: of held-out examples, in nats per image; nan if none could be held out.

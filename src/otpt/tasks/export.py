@@ -27,6 +27,7 @@ from otpt.files import write_atomically
 from otpt.methods import Method
 from otpt.methods.kinds import INITS, kind_of
 from otpt.objectives import view_entropies
+from otpt.settings import MULTI_LABEL
 
 if TYPE_CHECKING:
     from otpt.classifier import Classifier
@@ -80,11 +81,14 @@ def export_onnx(classifier: Classifier, path: str | Path) -> None:
 
 
 def describe(classifier: Classifier) -> dict[str, Any]:
-    """Return the metadata of the file: class names, preprocessing, method."""
+    """Return the metadata of the file: class names, groups, preprocessing, method."""
+    grouping = classifier.settings.grouping
+    groups = {} if grouping is None else grouping.members
     return {
         "backbone": classifier.backbone.name,
         "fingerprint": classifier.backbone.fingerprint,
         "classes": list(classifier.class_names),
+        "groups": {name: list(members) for name, members in groups.items()},
         "method": classifier.method.name,
         "views": 1 if classifier.method.aggregate == "clean" else classifier.recipe.n_views,
         "calibrated": classifier.method.name in classifier.calibrations,
@@ -95,7 +99,9 @@ def describe(classifier: Classifier) -> dict[str, Any]:
 def check_exportable(method: Method) -> None:
     """Raise for a method that has no fixed function of the views."""
     reason = ""
-    if method.tunes or method.scope != "image" or method.adapt != "context":
+    if method.adapt == MULTI_LABEL:
+        reason = "several labels are predicted from crops of the image"
+    elif method.tunes or method.scope != "image" or method.adapt != "context":
         reason = "it adapts to the images that it sees"
     elif not (INITS[method.init].shares_texts and INITS[method.init].one_text) or kind_of(method).needs_image(method):
         reason = f"its prompt {method.init!r} is not one text per class for all images"

@@ -1,16 +1,16 @@
-"""Several labels per image: an independent probability of each, from a grid of crops.
+"""Several labels per image: independent probabilities from a grid of crops.
 
-A softmax over the labels of the whole image divides one among labels that are all there. A crop shows one object, so
+A softmax over the whole image splits a probability of one among all labels that are present. A crop often shows one
+object, so
 
     p_c = σ( max_v logit softmax(ℓ_v)_c − log V )
 
-takes the best of the V = 14 crops (the whole image, 2 × 2 crops of 60 % of its sides, 3 × 3 of 45 %), and divides its
-odds by the number of crops: the best of many is high by chance too. Models that were trained with a sigmoid (SigLIP)
-have a bias of their own, and give σ(ℓ_c) of the whole image. With labelled images, Platt scaling fits σ(a·z + b).
+takes the best of V = 14 crops (the whole image, 2 × 2 crops with 60 % of its sides, 3 × 3 with 45 %), and divides its
+odds by V, since the maximum over many crops is high by chance. Models trained with a sigmoid (SigLIP) have their own
+bias and give σ(ℓ_c) of the whole image. With labelled images, Platt scaling fits σ(a·z + b).
 
-A single label has nothing to be compared with but other words: its log-odds are the logit scale times how much better
-it fits the best crop than ten of 1,034 common nouns do, on average (the score ``word-margin`` of
-:mod:`otpt.rejection`).
+A single label is compared with common nouns: its log-odds are the logit scale times the score ``word-margin`` of
+:mod:`otpt.rejection` for the best crop.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ from torch import Tensor
 from otpt.backbones import Backbone
 from otpt.data.own import read_label_sets
 from otpt.errors import OtptError
+from otpt.features.cache import FeatureCache
 from otpt.methods import Batch, Kind, Methods, Output, register_kind, register_methods, text_state
 from otpt.metrics.multi_label import multi_label_table
-from otpt.prompts import DEFAULT_PROMPTS
+from otpt.prompts import DEFAULT_PROMPTS, FixedTexts, Prompt
 from otpt.rejection import Rejector
 from otpt.settings import Settings
 from otpt.transfers import to_host
@@ -44,12 +45,12 @@ if TYPE_CHECKING:
 
 NAME = "multi-label"
 GRID = ((2, 0.60), (3, 0.45))
-"""n × n crops with this fraction of the sides of the image."""
+"""(n, fraction): n × n crops, each with this fraction of the sides of the image."""
 CROPS = 1 + sum(n * n for n, _ in GRID)
 
 
 def grid_boxes(width: int, height: int) -> list[CropBox]:
-    """The boxes of the crops after the whole image, in rows from the top left; they cover the image."""
+    """Boxes of the crops after the whole image, row by row; they cover the image."""
     found = []
     for n, fraction in GRID:
         h, w = max(1, round(fraction * height)), max(1, round(fraction * width))
@@ -59,7 +60,7 @@ def grid_boxes(width: int, height: int) -> list[CropBox]:
 
 
 def log_odds(logits: Tensor, *, sigmoid: bool = False) -> Tensor:
-    """Log-odds (…, C) of each label, from logits (…, V, C) of the crops; ``sigmoid`` for models trained with one."""
+    """Log-odds (…, C) of the labels from logits (…, V, C) of the crops; ``sigmoid`` for models trained with one."""
     if sigmoid:
         return logits[..., 0, :]
     p = logits.double().log_softmax(dim=-1).amax(dim=-2).clamp(-60.0, -1e-12)
@@ -79,15 +80,15 @@ def grid_views(image: Image.Image, preprocessing: Preprocessing) -> Tensor:
 
 
 class MultiLabelGroup:
-    """The method for several labels; see :class:`otpt.methods.Group`."""
+    """The method ``multi-label``, a :class:`otpt.methods.Group`."""
 
-    def __init__(self, methods: Methods, backbone: Backbone, settings: Settings) -> None:
-        prompt = (settings.prompts or DEFAULT_PROMPTS)[0]
-        self.prompt, self.methods, self._backbone, self._settings = prompt.name, methods, backbone, settings
-        self.state = text_state(backbone, settings, prompt, ())
+    def __init__(self, methods: Methods, backbone: Backbone, settings: Settings, start: Prompt | FixedTexts) -> None:
+        self.prompt, self.methods, self._backbone = start.name, methods, backbone
+        self.state = text_state(backbone, settings, start, ())
         self._words: Rejector | None = None
         if len(settings.classes) == 1 and not backbone.logit_bias:
-            self._words = Rejector(backbone, settings.classes, prompt, memory_budget=settings.memory_budget)
+            assert isinstance(start, Prompt)  # other texts are refused
+            self._words = Rejector(backbone, settings.classes, start, memory_budget=settings.memory_budget)
 
     def outputs(self, batch: Batch) -> list[list[Output]]:
         """See :class:`otpt.methods.Group`; the probabilities are independent and do not sum to one."""
@@ -107,10 +108,17 @@ class MultiLabelGroup:
         return [found for _ in self.methods]
 
 
+def _make(
+    backbone: Backbone, settings: Settings, methods: Methods, cache: FeatureCache | None
+) -> list[MultiLabelGroup]:
+    starts = [settings.texts] if settings.texts else settings.prompts or DEFAULT_PROMPTS
+    return [MultiLabelGroup(methods, backbone, settings, start) for start in starts]
+
+
 register_kind(
     NAME,
     Kind(
-        lambda backbone, settings, methods, cache: [MultiLabelGroup(methods, backbone, settings)],
+        _make,
         needs_image=lambda method: True,
         needs_features=False,
         served=True,
