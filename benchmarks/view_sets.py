@@ -20,7 +20,7 @@ from otpt.calibration import fit_view_weights
 from otpt.calibration.conformal import conformal_quantile, conformal_scores
 from otpt.data import load_dataset, stratified
 from otpt.features.pipeline import EncodedImage, FeaturePipeline, ImageTask
-from otpt.methods.prompt_tuning import prompt_state
+from otpt.methods.state import prompt_state
 from otpt.views import ViewRecipe
 
 COVERAGES = (0.8, 0.9, 0.95)

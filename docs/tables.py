@@ -16,17 +16,17 @@ from pathlib import Path
 from typing import Any
 
 from otpt.errors import unknown
-from otpt.methods import list_methods, list_parts
-from otpt.registry import FAMILIES, OBJECTIVES, QUESTIONS, VIEWS
+from otpt.methods import field_methods, known_parts, published_methods
+from otpt.registry import ADAPTATIONS, AGGREGATIONS, CALIBRATIONS, FAMILIES, GATES, OBJECTIVES, QUESTIONS, VIEWS, Part
 
 _TABLE = re.compile(r"(<!-- table: ([\w-]+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 
 
 def axes_table() -> str:
     """One row per axis, with the names of its parts."""
-    parts = list_parts()
+    parts = known_parts().values()
     rows = [
-        (axis, question, ", ".join(_code(row["name"]) for row in parts if row["axis"] == axis))
+        (axis, question, ", ".join(_code(part.name) for part in parts if part.axis == axis))
         for axis, question in QUESTIONS.items()
     ]
     return _markdown(("axis", "question", "parts"), rows)
@@ -37,9 +37,9 @@ def parts_table() -> str:
     sections = []
     for axis, question in QUESTIONS.items():
         rows = [
-            (_code(row["name"]), _with_source(row), _settings(row["settings"]))
-            for row in list_parts()
-            if row["axis"] == axis
+            (_code(part.name), _with_source(part), _settings(_numbers(part)))
+            for part in known_parts().values()
+            if part.axis == axis
         ]
         if axis != "objective":
             sections.append(f"### {axis}\n\n{question}\n\n{_markdown(('part', 'what it does', 'settings'), rows)}")
@@ -49,21 +49,30 @@ def parts_table() -> str:
 def objectives_table() -> str:
     """One row per objective."""
     rows = []
-    for row in list_parts():
-        if row["axis"] == "objective":
-            objective = OBJECTIVES[row["name"]]
+    for part in known_parts().values():
+        if part.axis == "objective":
+            objective = OBJECTIVES[part.name]
             of = "views" if objective.on == VIEWS else "texts"
-            rows.append((_code(row["name"]), of, _number(objective.weight), _with_source(row)))
+            rows.append((_code(part.name), of, _number(objective.weight), _with_source(part)))
     return _markdown(("objective", "of", "weight", "what it is"), rows)
 
 
 def methods_table() -> str:
     """One row per named method, with the weights of its objectives."""
     rows = [
-        (_code(row["name"]), _weights(row["objectives"]), _settings(row["settings"]), row["source"])
-        for row in list_methods()
+        (_code(each.name), _weights(each.objectives), _settings({**each.defaults, **each.settings}), each.source)
+        for each in [*published_methods().values(), *field_methods().values()]
     ]
     return _markdown(("method", "weights (fine-grained / shift)", "settings", "source"), rows)
+
+
+def _numbers(part: Part) -> dict[str, Any]:
+    """Settings of a part's functions with their published numbers."""
+    axes = {"adapt": ADAPTATIONS, "calibrate": CALIBRATIONS, "aggregate": AGGREGATIONS, "gate": GATES}
+    functions = [OBJECTIVES[name] for name in part.objectives]
+    functions += [axes[axis][value] for axis, value in part.values.items() if value in axes.get(axis, ())]
+    defaults = {name: setting.default for each in functions for name, setting in each.settings.items()}
+    return {**defaults, **part.settings}
 
 
 TABLES = {"axes": axes_table, "parts": parts_table, "objectives": objectives_table, "methods": methods_table}
@@ -110,12 +119,12 @@ def _code(text: str) -> str:
     return f"`{text}`"
 
 
-def _with_source(row: Mapping[str, Any]) -> str:
-    return f"{row['summary']} *{row['source']}*" if row["source"] else row["summary"]
+def _with_source(part: Part) -> str:
+    return f"{part.summary} *{part.source}*" if part.source else part.summary
 
 
 def _settings(settings: Mapping[str, Any]) -> str:
-    return ", ".join(f"`{name}` {_number(value)}" for name, value in settings.items())
+    return ", ".join(f"`{name.replace('_', '-')}` {_number(value)}" for name, value in settings.items())
 
 
 def _weights(objectives: Mapping[str, Any]) -> str:

@@ -21,9 +21,9 @@ from otpt import Classifier, Failure, OtptError, Prediction, ViewRecipe
 from otpt import classifier as module
 from otpt.data import as_dataset
 from otpt.evaluation import EvaluationSettings, evaluate
-from otpt.methods import DEFAULT_METHOD
 from otpt.prompts.learned import CoopContext, write_learned
 from otpt.report import open_results
+from otpt.settings import DEFAULT_METHOD
 
 NAMES = ["cat", "dog", "red panda", "sea"]
 RECIPE = ViewRecipe(n_views=12)

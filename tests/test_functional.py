@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from otpt import Classifier, OtptError, ViewRecipe, functional
-from otpt.methods.prompt_tuning import prompt_state
+from otpt.methods.state import prompt_state
 
 SCALE, VIEWS, CLASSES, WIDTH = 30.0, 20, 5, 12
 GENERATOR = torch.Generator().manual_seed(3)

@@ -18,9 +18,8 @@ from torch import Tensor
 from otpt.errors import OtptError
 from otpt.methods import Method, Predictor, finish, get_method, kind_of
 from otpt.methods.path import PromptGroup
-from otpt.methods.prompt_tuning import Scores
-from otpt.methods.prompt_tuning import tune as tune_contexts
-from otpt.methods.prompt_tuning.state import Encoder, state_of_texts
+from otpt.methods.state import Encoder, Scores, state_of_texts
+from otpt.methods.tuner import tune as tune_contexts
 from otpt.prompts import Prompt
 from otpt.registry import AGGREGATIONS, CALIBRATIONS, Component
 from otpt.settings import Settings

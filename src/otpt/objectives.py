@@ -1,7 +1,7 @@
 """Objectives minimised by steps on the context: pure functions of the selected views' logits or of the text features.
 
-*View objectives* take the logits of one image's selected views, ``(…, k, C)``; *text objectives* take the text features
-alone, ``(…, C, D)``, and therefore have the same gradient for every image at the shared init.
+*View objectives* take the logits (…, k, C) of the k selected views of each image; *text objectives* take the text
+features (…, C, D) alone, and therefore have the same gradient for every image at the shared init. All return (…).
 """
 
 from __future__ import annotations
@@ -90,8 +90,8 @@ def clean_weight(all_views: Tensor, se_power: float = 1.0) -> Tensor:
 def entropy_of_mean(logits: Tensor) -> Tensor:
     """Entropy of the mean prediction of the selected views, L_TPT = −Σ_c p̄_c log p̄_c.
 
-    p̄ is the mean of the k views' softmax: (…, k, C) → (…). It is the entropy of the mean, not the mean of the
-    entropies: views that are confident in different classes give a large value.
+    p̄ is the mean of the k views' softmax. It is the entropy of the mean, not the mean of the entropies: views that are
+    confident in different classes give a large value.
     """
     views = logits.shape[-2]
     log_mean = logits.log_softmax(dim=-1).logsumexp(dim=-2) - math.log(views)
@@ -102,10 +102,7 @@ def entropy_of_mean(logits: Tensor) -> Tensor:
 
 @objective(name="pointwise-entropy", source="Sheng et al., CVPR 2025 (R-TPT)")
 def mean_of_entropies(logits: Tensor) -> Tensor:
-    """Mean of the selected views' own entropies, (1/k) Σ_v H_v.
-
-    (…, k, C) → (…).
-    """
+    """Mean of the selected views' own entropies, (1/k) Σ_v H_v."""
     return view_entropies(logits).mean(dim=-1)
 
 
@@ -113,7 +110,7 @@ def mean_of_entropies(logits: Tensor) -> Tensor:
 def weighted_entropies(logits: Tensor) -> Tensor:
     """Mean of the views' entropies, confident views weighted more: (1/k) Σ_v exp(0.4 − H_v)·H_v.
 
-    (…, k, C) → (…). No gradient flows through the weights exp(0.4 − H_v). TTL takes all views: ``selection_ratio=1``.
+    No gradient flows through the weights exp(0.4 − H_v). TTL takes all views: ``selection_ratio=1``.
     """
     entropies = view_entropies(logits)
     return ((TTL_OFFSET - entropies.detach()).exp() * entropies).mean(dim=-1)
@@ -123,9 +120,9 @@ def weighted_entropies(logits: Tensor) -> Tensor:
 def clip_reward(logits: Tensor, cosines: Tensor, sampled_classes: Annotated[int, Field(ge=2)] = 3) -> Tensor:
     """Cross-entropy of each view's likely classes, weighted by their CLIP score above the average.
 
-    The mean over views and their sampled classes of r·CE, CE_c = −log p_c: (…, k, C) → (…). The sampled classes of a
-    view are those of its largest logits. r = 2.5·max(cos, 0) minus its mean over them, with the cosines (…, k, C) of
-    the views and the texts at the init: the model is its own reward. No gradient flows through r.
+    The mean over views and their sampled classes of r·CE, CE_c = −log p_c. The sampled classes of a view are those of
+    its largest logits. r = 2.5·max(cos, 0) minus its mean over them, with the cosines (…, k, C) of the views and the
+    texts at the init: the model is its own reward. No gradient flows through r.
     """
     sampled = logits.detach().argsort(dim=-1, descending=True, stable=True)[..., :sampled_classes]
     score = CLIP_SCORE * cosines.gather(-1, sampled).clamp(min=0)
@@ -154,20 +151,14 @@ def rescale(logits: Tensor, lo: Tensor, hi: Tensor) -> Tensor:
 
 @objective(source="Murugesan et al., ECCV 2024 (Robust-adapt)")
 def rescaled_entropy(logits: Tensor, initial_range: Range) -> Tensor:
-    """Entropy of the mean prediction of logits rescaled to the reference range of the first step.
-
-    (…, k, C) → (…). The softmax sees only the spread hi − lo.
-    """
+    """Entropy of the mean prediction of logits rescaled to the reference range of the first step."""
     lo, hi = (bound[..., None, None] for bound in initial_range)
     return entropy_of_mean(rescale(logits, lo, hi))
 
 
 @objective(weight=10.0, source="Murugesan et al., ECCV 2024 (Robust-adapt)")
 def range_penalty(logits: Tensor, current_range: Range) -> Tensor:
-    """Distance of the logits from the current reference range, mean relu(ℓ − hi) + mean relu(lo − ℓ).
-
-    The means are over the k×C selected logits: (…, k, C) → (…).
-    """
+    """Distance of the k×C logits from the current reference range, mean relu(ℓ − hi) + mean relu(lo − ℓ)."""
     lo, hi = (bound[..., None, None] for bound in current_range)
     return ((logits - hi).relu() + (lo - logits).relu()).mean(dim=(-2, -1))
 
@@ -176,8 +167,8 @@ def range_penalty(logits: Tensor, current_range: Range) -> Tensor:
 def ensemble_cross_entropy(logits: Tensor, zero_shot: Tensor, all_views: Tensor, se_power: Positive = 1.0) -> Tensor:
     """Cross-entropy −Σ_c p̃_c log q_c of the mean prediction with SE's mixture; needs ``selection = "strong"``.
 
-    logits and zero_shot (…, k, C), all_views (…, V, C) → (…). The k views are the clean one, then Ω. p̃ is the mean of
-    their softmax, with gradient; q = α·p_0 + (1 − α)·mean_Ω p_i is SE's mixture under the initial prompt, without.
+    The k views are the clean one, then Ω. p̃ is the mean of their softmax, with gradient; q = α·p_0 + (1 − α)·mean_Ω p_i
+    is SE's mixture under the initial prompt, without. ``all_views`` is (…, V, C).
     """
     p = logits.softmax(dim=-1).mean(dim=-2)
     log_p = zero_shot.log_softmax(dim=-1)
@@ -248,7 +239,7 @@ def _off_identity(text_features: Tensor) -> Tensor:
 def text_dispersion(text_features: Tensor) -> Tensor:
     """Average text feature dispersion, ATFD = (1/C) Σ_i ‖e_i − ē‖₂, maximised.
 
-    ē = (1/C) Σ_i e_i, not re-normalised: (…, C, D) → (…). Where some e_i = ē the sub-gradient 0 is taken.
+    ē = (1/C) Σ_i e_i, not re-normalised. Where some e_i = ē the sub-gradient 0 is taken.
     """
     centre = text_features.mean(dim=-2, keepdim=True)
     return torch.linalg.vector_norm(text_features - centre, dim=-1).mean(dim=-1)
@@ -260,8 +251,8 @@ def text_dispersion(text_features: Tensor) -> Tensor:
 def nearest_angle(text_features: Tensor) -> Tensor:
     """Mean angle to the nearest other class, R_A = (1/C) Σ_c arccos( max_{j≠c} e_c·e_j ).
 
-    In radians, cosines clipped at ±0.99999: (…, C, D) → (…). Each class has its own nearest class, and that one alone
-    gets a gradient. Where the cosine is clipped, as between two classes of one name, the gradient is 0.
+    In radians, cosines clipped at ±0.99999. Only the nearest class of each class gets a gradient; where the cosine is
+    clipped, as between two classes of one name, it is 0.
     """
     cosines = text_features @ text_features.mT
     itself = torch.eye(cosines.shape[-1], dtype=torch.bool, device=cosines.device)
@@ -279,8 +270,8 @@ def nearest_angle(text_features: Tensor) -> Tensor:
 def huber_cosine(text_features: Tensor, huber_delta: Positive = 0.5) -> Tensor:
     """Huber loss of the cosines between classes, R_S = (1/(C(C−1))) Σ_{i≠j} ρ(e_i·e_j).
 
-    (…, C, D) → (…). ρ(s) = s²/2 for s ≤ δ, and δ·(s − δ/2) above, so that the slope is at most δ. If all cosines
-    exceed δ it is δ·(mean cosine − δ/2): its direction is that of the mean cosine.
+    ρ(s) = s²/2 for s ≤ δ, and δ·(s − δ/2) above, so that the slope is at most δ. If all cosines exceed δ it is
+    δ·(mean cosine − δ/2): its direction is that of the mean cosine.
     """
     cosines = text_features @ text_features.mT
     classes = cosines.shape[-1]
@@ -299,8 +290,8 @@ def huber_cosine(text_features: Tensor, huber_delta: Positive = 0.5) -> Tensor:
 def coordinate_divergence(text_features: Tensor, reverse_kl: bool = False) -> Tensor:
     """Divergence of each text feature's coordinates from uniform, (1/C) Σ_c KL( softmax_d(e_c) ‖ 1/D ).
 
-    The softmax is over the coordinates: (…, C, D) → (…). With ``reverse_kl`` it is KL( 1/D ‖ softmax_d(e_c) ). For unit
-    rows both are about half the variance of the coordinates, 1e-3 at D = 512.
+    The softmax is over the coordinates. With ``reverse_kl`` it is KL( 1/D ‖ softmax_d(e_c) ). For unit rows both are
+    about half the variance of the coordinates, 1e-3 at D = 512.
     """
     log_p = text_features.log_softmax(dim=-1)
     uniform = -math.log(text_features.shape[-1])
@@ -319,7 +310,7 @@ def coordinate_divergence(text_features: Tensor, reverse_kl: bool = False) -> Te
 def moment_distance(text_features: Tensor, initial_text_features: Tensor) -> Tensor:
     """Distance of mean and covariance of the text features from those at the init, over two steps.
 
-    ‖m − m⁰‖² + ‖Σ − Σ⁰‖²_F of the texts (…, C, D) and those at the init, (C, D) or (…, C, D): → (…).
+    ‖m − m⁰‖² + ‖Σ − Σ⁰‖²_F of the texts and of those at the init, (C, D) or (…, C, D).
     m = (1/C) Σ_c e_c, Σ = (1/C) Σ_c (e_c − m)(e_c − m)ᵀ. Value and gradient are 0 at the init.
     """
     (mean, covariance), (mean_0, covariance_0) = _moments(text_features), _moments(initial_text_features)
@@ -340,17 +331,14 @@ def _moments(text_features: Tensor) -> tuple[Tensor, Tensor]:
 def attribute_inter(text_features: Tensor, attributes: int) -> Tensor:
     """Spread of the classes' mean texts, (1/C) Σ_c ‖m_c − m̄‖₂, maximised.
 
-    m̄ = (1/C) Σ_c m_c: (…, C·A, D) → (…). With A = 1 it is C-TPT's dispersion.
+    m̄ = (1/C) Σ_c m_c. With A = 1 it is C-TPT's dispersion.
     """
     return text_dispersion(_by_class(text_features, attributes).mean(dim=-2))
 
 
 @objective(weight={"fine-grained": 35.0, "shift": 15.0}, source="TCA, ECML 2025, arXiv 2506.22819")
 def attribute_intra(text_features: Tensor, attributes: int) -> Tensor:
-    """Spread of the texts of each class, (1/C) Σ_c (1/A) Σ_a ‖e_ca − m_c‖₂; 0 with A = 1.
-
-    (…, C·A, D) → (…).
-    """
+    """Spread of the texts of each class, (1/C) Σ_c (1/A) Σ_a ‖e_ca − m_c‖₂; 0 with A = 1."""
     return text_dispersion(_by_class(text_features, attributes)).mean(dim=-1)
 
 

@@ -92,7 +92,7 @@ AVAILABLE = (
 | ``logit_scale`` | number | logits = scale · features · text_featuresᵀ + bias |
 
 An adaptation may also take ``state``, a dictionary that is carried from image to image: its scope is the stream;
-``prompt_state``, the :class:`otpt.methods.prompt_tuning.state.PromptState`, to tune contexts itself; ``inputs``, what
+``prompt_state``, the :class:`otpt.methods.state.PromptState`, to tune contexts itself; ``inputs``, what
 that state sees of the image (V, …); and ``first_pass``, for which a set is seen twice: True while the images are seen
 without being predicted. A function returns its tensor, or (tensor, {name: number}) to add columns to the results.
 """

@@ -17,7 +17,7 @@ from otpt.data import Dataset, find_entry, find_records, list_datasets, load_dat
 from otpt.data.classes import builtin_class_list
 from otpt.data.dataset import FAMILIES
 from otpt.data.registered import builtin_entries
-from otpt.methods import FAMILIES as METHOD_FAMILIES
+from otpt.registry import FAMILIES as METHOD_FAMILIES
 
 pytestmark = pytest.mark.slow
 

@@ -9,7 +9,7 @@ from oracles.models.tiny import tiny_backbone
 from oracles.runs.evaluation_bench import NAMES, image
 
 from otpt import Classifier
-from otpt.methods.prompt_tuning import prompt_state
+from otpt.methods.state import prompt_state
 
 
 @pytest.mark.parametrize("kind", ["bf16", "fp16"])

@@ -19,8 +19,8 @@ from otpt.backbones import Backbone
 from otpt.evaluation import evaluate
 from otpt.features import FeatureCache
 from otpt.methods import Method, get_method
-from otpt.methods.prompt_tuning import prompt_state, tune
-from otpt.methods.prompt_tuning.tuner import ViewObjective, gradient_key
+from otpt.methods.state import prompt_state
+from otpt.methods.tuner import ViewObjective, gradient_key, tune
 from otpt.prompts import Linearisation, Prompt
 
 pytestmark = pytest.mark.slow

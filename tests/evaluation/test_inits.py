@@ -31,7 +31,7 @@ from otpt.evaluation.settings import overlaps
 from otpt.features import FeatureCache
 from otpt.methods import get_method
 from otpt.methods.fpp import pretrain
-from otpt.methods.prompt_tuning import prompt_state
+from otpt.methods.state import prompt_state
 from otpt.prompts import Prompt, Templates, dataset_templates
 from otpt.prompts.learned import CocoopContext, CoopContext, MaplePrompts, fingerprint, read_learned, write_learned
 from otpt.settings import Fpp

@@ -27,7 +27,7 @@ from otpt.evaluation import ProcessEngine, evaluate
 from otpt.evaluation.evaluator import stream_order
 from otpt.images import image_digest
 from otpt.methods import get_method
-from otpt.methods.prompt_tuning import prompt_state
+from otpt.methods.state import prompt_state
 from otpt.registry import snapshot
 from otpt.runs import Run
 from otpt.settings import Settings

@@ -11,7 +11,7 @@ from oracles.runs.evaluation_bench import NAMES, backbone, dataset, files, image
 from otpt import Classifier, OtptError, get_method
 from otpt.evaluation import evaluate
 from otpt.evaluation.sweeps import parse_values, read_templates, sweep_method, template_prompt
-from otpt.methods.prompt_tuning.state import PromptState
+from otpt.methods.state import PromptState
 from otpt.prompts import Linearisation
 
 pytestmark = pytest.mark.slow

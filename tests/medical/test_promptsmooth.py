@@ -31,7 +31,7 @@ from otpt.medical.promptsmooth import (
     predict_or_abstain,
 )
 from otpt.methods import get_method
-from otpt.methods.prompt_tuning import prompt_state
+from otpt.methods.state import prompt_state
 from otpt.prompts import Prompt
 from otpt.prompts.tokens import tokenize_prompts
 from otpt.runs import Run

@@ -21,8 +21,9 @@ import otpt
 from otpt import Classifier, ViewRecipe
 from otpt.methods import compose
 from otpt.methods.aggregations import bandwidths, mode, mta, reliability, reliability_weights, zero
-from otpt.methods.prompt_tuning import mean_cosine, prompt_state, tune
+from otpt.methods.state import mean_cosine, prompt_state
 from otpt.methods.text_shift import leading_count, leading_directions, sts, tps
+from otpt.methods.tuner import tune
 from otpt.objectives import (
     clip_reward,
     entropy_of_mean,
@@ -36,7 +37,7 @@ from otpt.views import make_views
 
 NAMES = ("cat", "dog", "red panda", "sea", "oak", "2012 BMW M3 coupe")
 RECIPE = ViewRecipe(n_views=30)
-SEEDS = (1, 2, 3)
+SEEDS = (1, 2)
 EXACT = {"rtol": 0, "atol": 1e-10}
 MEANS = ("mean-probability", "mean-logit", "mean-feature")
 

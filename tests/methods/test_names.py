@@ -158,7 +158,7 @@ def test_static_prompt_keeps_the_regulariser_alone(name: str, objectives: dict[s
     assert dict(method.objectives) == objectives
     assert not method.needs_views("fine-grained")
     configs = [method.tuning(family) for family in ("fine-grained", "shift")]
-    assert all(config is not None and not config.view_weights for config in configs)
+    assert all(config is not None and not config.weights_on("views") for config in configs)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from torch import Tensor
 
 import otpt
 from otpt import Classifier, Method, OtptError, ViewRecipe
-from otpt.methods import compose, known_parts, list_parts
+from otpt.methods import compose, known_parts
 from otpt.registry import AGGREGATIONS, OBJECTIVES, Fraction, Positive, snapshot
 
 pytestmark = pytest.mark.usefixtures("registries")
@@ -41,7 +41,7 @@ def test_shipping_a_function_takes_the_function_alone(tmp_path: Path) -> None:
     """The same source text in a plugin and in a module of the package; no other place knows of it."""
     restore = snapshot()
     otpt.load_plugin(plugin(tmp_path, IMPORTS + OBJECTIVE + AGGREGATION))
-    rows = {row["name"]: row for row in list_parts()}
+    parts = dict(known_parts())
     found = [predicted(name) for name in ("tpt+mean-square", "tpt+trimmed", "o-tpt+mean-square[weight=20]+trimmed")]
     assert OBJECTIVES["mean-square"].digest
     assert AGGREGATIONS["trimmed"].digest
@@ -50,10 +50,10 @@ def test_shipping_a_function_takes_the_function_alone(tmp_path: Path) -> None:
     for module, source in (("otpt.objectives", OBJECTIVE), ("otpt.methods.aggregations", AGGREGATION)):
         exec(source, {"__name__": module, "otpt": otpt, "Fraction": Fraction, "Positive": Positive})
     assert OBJECTIVES["mean-square"].digest == AGGREGATIONS["trimmed"].digest == "", "these are ours"
-    assert {row["name"]: row for row in list_parts()} == rows
-    assert rows["mean-square"]["objectives"] == {"mean-square": 5.0}
-    assert rows["mean-square"]["settings"] == {"exponent": 2.0}
-    assert rows["trimmed"]["settings"] == {"share": 0.5}
+    assert known_parts() == parts
+    assert parts["mean-square"].objectives == {"mean-square": 5.0}
+    assert compose("tpt+mean-square").defaults == {"exponent": 2.0}
+    assert compose("trimmed").defaults == {"share": 0.5}
     again = [predicted(name) for name in ("tpt+mean-square", "tpt+trimmed", "o-tpt+mean-square[weight=20]+trimmed")]
     for one, other in zip(found, again, strict=True):
         assert torch.equal(one, other)
@@ -94,7 +94,7 @@ def test_a_name_belongs_to_one_function() -> None:
     register(0)  # the same again, as when a cell of a notebook is run twice
     with pytest.raises(OtptError, match="'mine'"):
         register(1)
-    with pytest.raises(OtptError, match="'mine' on the axis 'aggregate'"):
+    with pytest.raises(OtptError, match="'aggregate' already has a part 'mine'"):
         register_objective("mine")
     assert compose("tpt+mine").aggregate == "mine"
 
@@ -110,7 +110,7 @@ def register_objective(name: str) -> None:
 @pytest.mark.parametrize(("name", "axis"), [("sals", "calibrate"), ("entropy", "objective"), ("tpt", "adapt")])
 def test_names_of_ours_are_taken(name: str, axis: str) -> None:
     before = dict(known_parts())
-    with pytest.raises(OtptError, match=f"'{name}' on the axis '{axis}'"):
+    with pytest.raises(OtptError, match=f"'{axis}' already has a part '{name}'"):
         register_objective(name)
     assert known_parts() == before
 

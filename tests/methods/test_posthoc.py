@@ -15,7 +15,6 @@ from oracles.methods.posthoc_bench import (
     RECIPE,
     SEEDS,
     SOME_DISAGREE,
-    WEIGHTS,
     answers,
     backbone,
     classifier,
@@ -30,7 +29,7 @@ from otpt import Classifier, OtptError
 from otpt.methods import compose
 from otpt.methods.aggregations import se, weak_strong
 from otpt.methods.gates import agreement, cas, strong_agreement
-from otpt.methods.prompt_tuning import prompt_state
+from otpt.methods.state import prompt_state
 from otpt.prompts import Prompt
 from otpt.prompts.learned import CocoopContext, CoopContext, read_learned
 
@@ -64,8 +63,10 @@ def expected(seed: int, base: str, part: str) -> tuple[list[float], dict[str, fl
     return posthoc.softmax(adapted[0], 1 / factor), {"temperature": 1 / factor}
 
 
-@pytest.mark.parametrize("part", AFTERWARDS)
-@pytest.mark.parametrize("base", WEIGHTS)
+@pytest.mark.parametrize(
+    ("base", "part"),
+    [*((base, part) for base in ("zero-shot", "tpt") for part in AFTERWARDS), ("o-tpt", "e-cots"), ("o-tpt", "dac")],
+)
 def test_methods_are_the_literal_ones(base: str, part: str) -> None:
     names = (base, *(f"{base}+{each}" for each in AFTERWARDS))
     for seed in SEEDS:

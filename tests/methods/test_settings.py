@@ -59,7 +59,7 @@ def test_a_setting_changes_what_a_function_is_given() -> None:
         return share * probabilities[0] + (1 - share) * probabilities.mean(dim=0), {"share": share}
 
     method = compose("zero-shot+blend")
-    assert method.known_settings == ("share",)
+    assert list(method.defaults) == ["share"]
     assert method.has_setting("share")
     shares = logits().softmax(dim=1)
     for value, changed in ((0.25, method), (0.75, method.override({"share": "0.75"}))):

@@ -20,7 +20,8 @@ from torch.nn import functional as F
 from otpt.backbones import Backbone
 from otpt.errors import OtptError
 from otpt.methods import get_method
-from otpt.methods.prompt_tuning import prompt_state, tune
+from otpt.methods.state import prompt_state
+from otpt.methods.tuner import tune
 from otpt.prompts import Linearisation, PlainEncoder, PrefixEncoder, Prompt, tokenize_prompts
 from otpt.prompts.learned import (
     CocoopContext,

@@ -15,7 +15,7 @@ from scipy import special, stats
 
 from otpt import Classifier, OtptError
 from otpt.evaluation import evaluate
-from otpt.methods.prompt_tuning import prompt_state
+from otpt.methods.state import prompt_state
 from otpt.rejection import REJECTED, SCORES, Rejector, furthest_first, negative_words
 
 COSINES = np.random.default_rng(0).uniform(-0.2, 0.4, (5, 7))

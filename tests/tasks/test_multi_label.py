@@ -192,7 +192,7 @@ def test_candidate_labels_of_each_image(monkeypatch: pytest.MonkeyPatch) -> None
         encoded.extend(names)
         return tokenize_prompts(tower, names, prompt)
 
-    monkeypatch.setattr("otpt.methods.prompt_tuning.state.tokenize_prompts", tokenize)
+    monkeypatch.setattr("otpt.methods.state.tokenize_prompts", tokenize)
     found = clf.predict(images, candidate_labels=lists)
     assert sorted(encoded) == ["banana", "hamburger", "pizza", "red apple"]
     assert [each.label for each in found] == ["pizza", "banana", "red apple"]

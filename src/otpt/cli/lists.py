@@ -9,12 +9,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields
 from importlib import metadata
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import otpt
 from otpt.cli import options as o
 from otpt.cli.terminal import note, print_json, print_table
 from otpt.errors import OtptError, unknown
+
+if TYPE_CHECKING:
+    from otpt.registry import Part
 
 _AXES = {
     "init": "init: the initial prompt (default: words, 'a photo of a')",
@@ -61,7 +64,7 @@ def _fields(method: otpt.Method) -> dict[str, Any]:
     return {each.name: otpt.methods.plain(getattr(method, each.name)) for each in fields(method) if each.name != "name"}
 
 
-def _print_parts(found: Mapping[str, otpt.Method | otpt.methods.Part], title: str) -> None:
+def _print_parts(found: Mapping[str, otpt.Method | Part], title: str) -> None:
     rows = []
     for name, each in found.items():
         caution = f" Caution: {each.caution}" if each.caution else ""

@@ -206,7 +206,7 @@ class MethodOptions:
 
     def settings(self, methods: Sequence[otpt.Method]) -> dict[str, Any]:
         """Return the given fields of Settings; ``OtptError`` for options that no method uses."""
-        from otpt.methods.kinds import INITS
+        from otpt.methods.method import INITS
 
         found = given(self)
         if "budget" in found and "views" in found:

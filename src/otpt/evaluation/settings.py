@@ -17,7 +17,7 @@ from otpt.data import Dataset, stratified
 from otpt.errors import OtptError
 from otpt.hooks import EvaluationHook
 from otpt.methods import Method, by_kind, names_with_attributes, read_attributes, refuse_views
-from otpt.methods.kinds import INITS, kind_of
+from otpt.methods.method import INITS, kind_of
 from otpt.prompts import TextFeatures
 from otpt.prompts.learned import LearnedPrompt, read_contexts
 from otpt.runs import folder_name

@@ -19,7 +19,7 @@ from otpt.data import Dataset
 from otpt.errors import OtptError
 from otpt.medical.trained import Trained, TrainedHook, file_for, register_trained, write_trained
 from otpt.methods import Batch, Method, Methods, Output, text_state
-from otpt.methods.prompt_tuning import PromptState, mean_cosine
+from otpt.methods.state import PromptState, mean_cosine
 from otpt.prompts import Prompt
 from otpt.prompts.learned import CoopContext, read_learned
 from otpt.settings import Settings

@@ -1,6 +1,6 @@
 """PromptSmooth: prompts tuned on Gaussian copies of an image; the clean view decides, or the copies vote.
 
-The step is TPT's (:mod:`otpt.methods.prompt_tuning`) on Gaussian copies instead of augmented views, all of them and
+The step is TPT's (:mod:`otpt.methods.tuner`) on Gaussian copies instead of augmented views, all of them and
 without the clean view.
 
 A classifier that takes the majority over x + N(0, σ²I) has the same class A for every perturbation of ℓ₂ norm below
@@ -35,14 +35,17 @@ from otpt.methods import (
     Method,
     Methods,
     Output,
-    coop_context,
+    learned_prompt,
     prompts_of,
     register_kind,
     text_state,
 )
-from otpt.methods.prompt_tuning import PromptState, TuningConfig, failed_on, mean_cosine, tune
+from otpt.methods.method import TuningConfig
+from otpt.methods.state import PromptState, mean_cosine
+from otpt.methods.tuner import failed_on, tune
 from otpt.metrics.sets import lower_confidence_bound
 from otpt.prompts import Prompt, tokenize_prompts
+from otpt.prompts.learned import CoopContext
 from otpt.registry import AGGREGATIONS, CLEAN, Component
 from otpt.settings import Frozen, Settings
 from otpt.transfers import to_host
@@ -267,7 +270,7 @@ def _starts(settings: Settings, methods: Methods) -> dict[str, Prompt]:
             if isinstance(each, Prompt):
                 found[each.name] = each
             else:  # the name of a learned context
-                found[each] = coop_context(settings, methods).prompt()
+                found[each] = learned_prompt(settings, CoopContext, methods).prompt()
     return found
 
 

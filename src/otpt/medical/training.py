@@ -40,7 +40,7 @@ from otpt.learning.training import Epoch, Recipe, Step, descend, few_shots
 from otpt.medical.baple import BapleModel, Patch
 from otpt.medical.fpt import FptNetwork, side_pixels, stacked
 from otpt.medical.frozen_vit import ISIC_MEAN, ISIC_STD, FrozenViT, KeysAndValues
-from otpt.methods.prompt_tuning import prompt_state
+from otpt.methods.state import prompt_state
 from otpt.metrics import misclassification_auroc
 from otpt.objectives import orthogonality
 from otpt.prompts import Linearisation, Prompt

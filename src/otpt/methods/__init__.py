@@ -1,11 +1,7 @@
-"""Methods as points on axes: init, adapt, calibrate, aggregate, gate; their names, and how they run.
-
-Everything that other packages and plugins use of it is imported here.
-"""
+"""Methods as points on axes: init, adapt, calibrate, aggregate, gate; their names, and how they run."""
 
 # importing these modules registers their functions
-from otpt import calibration as _calibration  # noqa: F401 (registers the calibrators)
-from otpt.hooks import EvaluationHook
+from otpt import calibration as _calibration  # noqa: F401
 from otpt.methods import (  # noqa: F401
     aggregations,
     caches,
@@ -16,28 +12,30 @@ from otpt.methods import (  # noqa: F401
     inits,
     maple,
     online,
-    prompt_align,
     prompt_streams,
-    propagation,
     text_shift,
     view_selection,
 )
 from otpt.methods.attributes import names_with_attributes, read_attributes
-from otpt.methods.coop import coop_context
-from otpt.methods.facts import calibration_facts, column_facts, method_numbers, numbers_on, plain, prompt_facts
 from otpt.methods.finish import KEPT_INIT, Output
 from otpt.methods.inits import (
     Group,
     by_kind,
+    calibration_facts,
     check_fit,
+    column_facts,
     columns,
+    learned_prompt,
+    method_numbers,
+    numbers_on,
+    plain,
+    prompt_facts,
     prompts_of,
     refuse_views,
     templates_of,
     text_state,
 )
-from otpt.methods.kinds import Kind, Methods, kind_of, recipe_for, register_kind
-from otpt.methods.method import Method
+from otpt.methods.method import Kind, Method, Methods, kind_of, recipe_for, register_kind
 from otpt.methods.names import (
     compose,
     field_methods,
@@ -45,8 +43,6 @@ from otpt.methods.names import (
     get_method,
     get_methods,
     known_parts,
-    list_methods,
-    list_parts,
     load_methods,
     published_methods,
     published_names,
@@ -55,22 +51,16 @@ from otpt.methods.names import (
 from otpt.methods.path import Batch
 from otpt.methods.predictor import Predictor, stream
 from otpt.plugins import import_plugins, load_plugin
-from otpt.registry import AVAILABLE, FAMILIES, Part, adaptation, aggregation, calibrator, gate, objective
-from otpt.settings import DEFAULT_METHOD
+from otpt.registry import adaptation, aggregation, calibrator, gate, objective
 
 __all__ = [
-    "AVAILABLE",
-    "DEFAULT_METHOD",
-    "FAMILIES",
     "KEPT_INIT",
     "Batch",
-    "EvaluationHook",
     "Group",
     "Kind",
     "Method",
     "Methods",
     "Output",
-    "Part",
     "Predictor",
     "adaptation",
     "aggregation",
@@ -81,7 +71,6 @@ __all__ = [
     "column_facts",
     "columns",
     "compose",
-    "coop_context",
     "field_methods",
     "field_names",
     "gate",
@@ -89,8 +78,7 @@ __all__ = [
     "get_methods",
     "kind_of",
     "known_parts",
-    "list_methods",
-    "list_parts",
+    "learned_prompt",
     "load_methods",
     "load_plugin",
     "method_numbers",

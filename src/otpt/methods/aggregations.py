@@ -21,8 +21,8 @@ CleanWeight = Annotated[float, Field(ge=0, lt=1)]
 
 
 # ---- means over the views -------------------------------------------------------------------------------------------
-# All views count unless mean_fraction says how many: int(V·fraction), at least one, the most confident under the
-# initial prompt, which are the ones that a step sees too. clean_weight, w below, is an extra weight of the clean view.
+# mean_fraction selects the int(V·fraction) most confident views under the initial prompt, at least one, as a step does.
+# clean_weight, w below, is an extra weight of the clean view.
 
 _TTA = "Krizhevsky et al., NeurIPS 2012"
 
@@ -132,7 +132,7 @@ def zero(logits: Tensor, logit_scale: float, vote_ratio: Fraction = 0.3, vote_te
 
 
 def _tie_break(tied: Tensor, views: Tensor) -> Tensor:
-    """The class of the first view (n, C) that is one of the ``tied`` (C,); if there is none, the first view's best."""
+    """The class of the first view (n, C) that is ``tied`` (C,); without one, the first view's best tied class."""
     labels = views.argmax(dim=1)
     found = labels[tied[labels]]
     return found[0] if len(found) else views[0].masked_fill(~tied, -torch.inf).argmax()

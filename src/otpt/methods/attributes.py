@@ -1,4 +1,4 @@
-"""Attributes of classes, such as {"cat": ["furry", "small"]}: given by the user, or read from a file."""
+"""Attributes of classes, such as {"cat": ["furry", "small"]}."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from otpt.files import parse_json, parse_toml
 
 
 def read_attributes(path: str | Path) -> Mapping[str, Sequence[str]]:
-    """{class: [attribute, …]} of a file, TOML if it is called so, else JSON."""
+    """Read {class: [attribute, …]} from a TOML or JSON file."""
     path = Path(path)
     kind = "TOML" if path.suffix == ".toml" else "JSON"
     try:
@@ -31,7 +31,7 @@ def read_attributes(path: str | Path) -> Mapping[str, Sequence[str]]:
 
 
 def names_with_attributes(class_names: Sequence[str], attributes: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
-    """ "{attribute} {name}" for each attribute of each class, those of a class in a row; an error if they do not fit.
+    """Return "{attribute} {name}" for each attribute of each class, class by class.
 
     >>> names_with_attributes(["cat", "dog"], {"dog": ["loyal"], "cat": ["furry"]})
     ('furry cat', 'loyal dog')
@@ -41,16 +41,13 @@ def names_with_attributes(class_names: Sequence[str], attributes: Mapping[str, S
             "No attributes of the classes were given, which a method starts from; give their file with --attributes "
             "(in Python attributes={class: [attribute, …]})."
         )
-    unknown = next((name for name in attributes if name not in class_names), None)
-    if unknown is not None:
-        raise OtptError(f"There are attributes for {unknown!r}, which is not among the {len(class_names)} class names.")
     count = len(attributes.get(class_names[0], ()))
-    for name in class_names:
+    for name in (*class_names, *attributes):
         own = attributes.get(name, ())
         texts = not isinstance(own, str) and all(isinstance(each, str) and each.strip() for each in own)
-        if not texts or not own or len(own) != count:
+        if name not in class_names or not texts or not own or len(own) != count:
             raise OtptError(
-                f"The class {name!r} has the attributes {own!r}; expected a list of texts, the same number for each "
-                "class."
+                f"{name!r} has the attributes {own!r}; expected the same number of texts for each class, and for no "
+                "other name."
             )
     return tuple(f"{attribute.strip()} {name}" for name in class_names for attribute in attributes[name])

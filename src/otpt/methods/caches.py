@@ -1,20 +1,25 @@
-"""Features and prototypes that are carried from image to image: TDA, BoostAdapter, DMN, BCA and DPE.
+"""Features and prototypes carried from image to image: TDA, BoostAdapter, DMN, BCA and DPE.
 
-The order of images matters.
+All stream methods, here and in the other modules, take the features (V, D) and zero-shot logits (V, C) of an image's
+views, the clean view first, the text features (C, D) if they need them, and a ``state`` that is carried from image to
+image, so that the order of images matters. In the formulas f, ℓ and p are feature, logits and probabilities of the
+clean view; with ``mean_views`` they are means over the int(V·``stream_ratio``) most confident views. The result is
+(V, C), logits or log p: the first row is the prediction, the others are the further views under the same state.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 import torch
 from pydantic import Field
 from torch import Tensor
+from torch.nn.functional import normalize
 
-from otpt.methods.prompt_tuning.tuner import adamw_first_step
+from otpt.methods.tuner import adamw_first_step
 from otpt.objectives import entropy_of_mean, select_fraction, view_entropies
 from otpt.registry import Count, Fraction, NonNegative, Positive, Probability, adaptation
 
@@ -56,11 +61,10 @@ _BOOST_CAUTION = (
 
 
 class ClassCache:
-    """Up to ``capacity`` entries for each class, sorted by rank; all classes in one tensor, so that nothing loops.
+    """Up to ``capacity`` entries for each class, sorted by rank, all classes in one tensor.
 
-    A new entry is appended, the entries are sorted, and those beyond the capacity are dropped: a full class takes an
-    entry only if its rank is smaller than some other's. The rank is the entropy, or for first in, first out the
-    negative of a counter.
+    A full class takes a new entry only if its rank is smaller than the largest. The rank is the entropy, or for first
+    in, first out the negative of a counter.
 
     Args:
         shapes: of the tensors that an entry holds, such as [(D,)] for a feature.
@@ -74,7 +78,7 @@ class ClassCache:
         self._values = [like.new_zeros(classes, capacity, *shape) for shape in shapes]
 
     def insert(self, label: int, rank: Tensor, *values: Tensor) -> None:
-        """One more entry of a class."""
+        """Add an entry to a class."""
         ranks = torch.cat([self._ranks[label], rank[None]])
         order = ranks.argsort(stable=True)[: self._capacity]
         self._ranks[label] = ranks[order]
@@ -84,20 +88,20 @@ class ClassCache:
 
     @property
     def ranks(self) -> Tensor:
-        """(C, n), where n is the largest number of entries that a class has; infinite where there is none."""
+        """(C, n), n the largest number of entries of a class; infinite where there is no entry."""
         return self._ranks[:, : self._filled]
 
     @property
     def present(self) -> Tensor:
-        """(C, n) whether there is an entry."""
+        """(C, n), whether there is an entry."""
         return self.ranks.isfinite()
 
     def values(self, position: int = 0) -> Tensor:
-        """(C, n, …) what entries hold; 0 where there is none."""
+        """(C, n, …) tensors of the entries; 0 where there is none."""
         return self._values[position][:, : self._filled]
 
     def affinities(self, features: Tensor, beta: float) -> Tensor:
-        """exp(−β(1 − f·g)) of (V, D) to all features g that are kept: (V, C, n), 0 where there is none."""
+        """exp(−β(1 − f·g)) of features (V, D) to all cached features g: (V, C, n), 0 where there is none."""
         return affinity(features, self.values(), beta) * self.present
 
 
@@ -109,10 +113,10 @@ def affinity(features: Tensor, others: Tensor, beta: float) -> Tensor:
 
 @dataclass(frozen=True)
 class ImageSummary:
-    """An image in a cache.
+    """The f, ℓ and p of an image.
 
     Attributes:
-        feature: (D,); a mean over views is not made unit.
+        feature: (D,); a mean over views is not normalised.
         logits: (C,).
         probabilities: (C,), the mean softmax of the views.
         entropy: (), H = −Σ_c p_c log p_c of ``probabilities``, in nats.
@@ -130,7 +134,7 @@ class ImageSummary:
 
 
 def summarise(features: Tensor, logits: Tensor, *, mean: bool, ratio: float) -> ImageSummary:
-    """The clean view of (V, D) and (V, C), or with ``mean`` the mean of the int(V·ratio) views of smallest entropy."""
+    """Summarise the clean view of (V, D) and (V, C), or with ``mean`` the int(V·ratio) views of smallest entropy."""
     chosen = select_fraction(logits, ratio) if mean else torch.zeros(1, dtype=torch.long, device=logits.device)
     return ImageSummary(
         features[chosen].mean(dim=0),
@@ -163,14 +167,6 @@ def tda(
     g are the features of the positive cache (3 a class, of smallest entropy H), (g, q) features and probabilities of
     the negative one (2 a class). The image itself enters before it is predicted: the positive cache of its
     pseudo-label, and the negative one if 0.2 < H/log₂C < 0.5.
-
-    Args:
-        features, logits: (V, D) and (V, C). f, ℓ, p are those of the clean view, or with ``mean_views`` means over the
-            int(V·``stream_ratio``) most confident views.
-        state: the two caches.
-
-    Returns:
-        (V, C): the first row is the prediction, the others are the further views with cache terms of their own.
     """
     image = summarise(features, logits, mean=mean_views, ratio=stream_ratio)
     positive = positive_cache(state, image)
@@ -181,19 +177,18 @@ def tda(
 
 
 def positive_cache(state: dict[str, Any], image: ImageSummary) -> ClassCache:
-    """The positive cache, with this image in it."""
+    """The positive cache, including this image."""
     if "positive" not in state:
-        shapes = [tuple(image.feature.shape)]
-        state["positive"] = ClassCache(len(image.logits), POSITIVE, shapes, like=image.feature)
+        state["positive"] = ClassCache(len(image.logits), POSITIVE, [image.feature.shape], like=image.feature)
     cache: ClassCache = state["positive"]
     cache.insert(image.label, image.entropy, image.feature)
     return cache
 
 
 def negative_cache(state: dict[str, Any], image: ImageSummary, rank: Tensor) -> ClassCache:
-    """The negative cache, with this image in it if it is doubtful: features, and which classes are not unlikely."""
+    """The negative cache of features and of classes that are not unlikely, including this image if it is doubtful."""
     if "negative" not in state:
-        shapes = [tuple(image.feature.shape), tuple(image.logits.shape)]
+        shapes = [image.feature.shape, image.logits.shape]
         state["negative"] = ClassCache(len(image.logits), NEGATIVE, shapes, like=image.feature)
     cache: ClassCache = state["negative"]
     if doubtful(image):
@@ -215,7 +210,7 @@ def negative_term(cache: ClassCache, rows: Tensor) -> Tensor:
 
 
 def in_first_row(row: Tensor, rows: Tensor) -> Tensor:
-    """(V, …) with another first row."""
+    """Replace the first of ``rows`` (V, …)."""
     return torch.cat([row[None], rows[1:]])
 
 
@@ -234,10 +229,8 @@ def boostadapter(
     """BoostAdapter: TDA whose cache also takes the most confident views of the image itself.
 
     The positive term is read from a copy of the cache. The copy takes the int(V·``stream_ratio``) views of smallest
-    entropy, each under its own label, keeps the 3 + δ entries of smallest entropy of each class, and is discarded
-    afterwards. The negative cache is first in, first out.
-
-    Args, Returns: as :func:`tda`; ``boost_delta`` is δ.
+    entropy, each under its own label, retains the 3 + δ entries of smallest entropy of each class, and is then
+    discarded; δ is ``boost_delta``. The negative cache is first in, first out.
     """
     image = summarise(features, logits, mean=mean_views, ratio=stream_ratio)
     positive = positive_cache(state, image)
@@ -263,17 +256,14 @@ def boost(
     mean_views: bool = False,
     stream_ratio: Fraction = 0.1,
 ) -> Tensor:
-    """BoostAdapter without history: the cache holds the image's own views, each image alone.
-
-    Args, Returns: as :func:`boostadapter`, without state.
-    """
+    """BoostAdapter without history: the cache holds the image's own views, each image alone."""
     return boostadapter(
         features, logits, {}, cache_alpha, cache_beta, boost_delta, negative_weight, mean_views, stream_ratio
     )
 
 
 def _kept(ranks: Tensor, labels: Tensor, entropies: Tensor, capacity: int) -> tuple[Tensor, Tensor]:
-    """Which entries (C, n) and which of k views a copy keeps that holds ``capacity`` of both for each class."""
+    """The entries (C, n) and the views (k,) that a copy with ``capacity`` entries for each class retains."""
     history, views = ranks.isfinite(), torch.ones_like(labels, dtype=torch.bool)
     for label in labels.unique().tolist():
         here = (labels == label).nonzero()[:, 0]
@@ -300,25 +290,17 @@ def dmn(
 ) -> Tensor:
     """DMN, its training-free part: a memory of 50 features per class, read again for each image.
 
-    p = (p_0 + b·p_d)/(1 + b) with p_d = softmax(s·f·g_c), g_c = unit(Σ_m exp(−5.5(1 − f·m))·m).
-    f and p_0 are the clean view's. m are the features that the memory has of class c (50, of smallest entropy) and the
-    class's text. The image's clean feature is written before it is read, under label and entropy of the mean
-    prediction over the int(V·``stream_ratio``) most confident views.
-
-    Args:
-        features, logits, text_features: (V, D), (V, C) and (C, D).
-        state: the memory.
-
-    Returns:
-        log p, (V, C): the first row is the prediction, the others are the further views under the same g_c.
+    p = (p_0 + b·p_d)/(1 + b) with p_d = softmax(s·f·g_c), g_c = unit(Σ_m exp(−5.5(1 − f·m))·m) of the clean view's f
+    and p_0. m are the features in the memory of class c (50, of smallest entropy) and the class's text. f is written
+    before the memory is read, under label and entropy of the mean prediction over the int(V·``stream_ratio``) most
+    confident views. Returns log p.
     """
     if "memory" not in state:
-        shapes = [tuple(features[0].shape)]
-        state["memory"] = ClassCache(len(text_features), memory_size, shapes, like=features)
+        state["memory"] = ClassCache(len(text_features), memory_size, [features[0].shape], like=features)
     memory: ClassCache = state["memory"]
     image = summarise(features, logits, mean=True, ratio=stream_ratio)
     memory.insert(int(image.probabilities.argmax()), image.entropy, features[0])
-    read = torch.nn.functional.normalize(_read(memory, text_features, features[:1], memory_beta), dim=-1)
+    read = normalize(_read(memory, text_features, features[:1], memory_beta), dim=-1)
     dynamic = (logit_scale * features @ read.mT).log_softmax(dim=-1)
     if memory_weight == 0:
         return logits.log_softmax(dim=-1)
@@ -331,16 +313,15 @@ def _read(memory: ClassCache, text_features: Tensor, feature: Tensor, beta: floa
 
     As batched products over the classes: a memory of 1000 classes is too large to be copied for each image.
     """
-    kept = memory.values()
-    cosines = torch.bmm(kept, feature.mT.expand(len(kept), -1, -1))[..., 0]
+    stored = memory.values()
+    cosines = torch.bmm(stored, feature.mT.expand(len(stored), -1, -1))[..., 0]
     weights = (beta * (cosines - 1)).exp() * memory.present
     of_text = affinity(feature, text_features, beta)[0]
-    return torch.bmm(weights[:, None], kept)[:, 0] + of_text[:, None] * text_features
+    return torch.bmm(weights[:, None], stored)[:, 0] + of_text[:, None] * text_features
 
 
 # ---- class prototypes that evolve from image to image ----------------------------------------------------------------
 
-_STEP = {"weight_decay": 0.1, "epsilon": 1e-3}
 _CONTRAST_TEMPERATURE = 0.01
 _CONFIDENT = 0.1
 
@@ -388,15 +369,7 @@ def bca(
 
     p ∝ softmax(s·f·μ)·Q, of centres μ_c that start at the texts and a matrix Q (C, C) that starts at I.
     After the prediction, with ĉ = arg max p:  μ_ĉ ← unit((n μ_ĉ + f)/(n + 1)), n ← n + 1 if p_ĉ > 0.05, n from 20000;
-    Q_ĉ ← (k Q_ĉ + p)/(k + 1), k ← k + 1 if p_ĉ > 0.65, k from 1.
-
-    Args:
-        features, logits, text_features: (V, D), (V, C) and (C, D). f is that of the clean view, or with ``mean_views``
-            the mean over the int(V·``stream_ratio``) most confident views.
-        state: centres, matrix, and counts for each class.
-
-    Returns:
-        log p, (V, C): the first row is the prediction, the others are the further views with the same μ and Q.
+    Q_ĉ ← (k Q_ĉ + p)/(k + 1), k ← k + 1 if p_ĉ > 0.65, k from 1. Returns log p.
     """
     if not state:
         classes = len(text_features)
@@ -405,24 +378,17 @@ def bca(
     rows = in_first_row(summarise(features, logits, mean=mean_views, ratio=stream_ratio).feature, features)
     probabilities = (logit_scale * rows @ state["centres"].mT).softmax(dim=-1) @ state["matrix"]
     probabilities = probabilities / probabilities.sum(dim=-1, keepdim=True)
-    _update(state, rows[0], probabilities[0], bca_centre_from, bca_matrix_from)
-    return probabilities.clamp_min(torch.finfo(probabilities.dtype).tiny).log()
-
-
-def _update(
-    state: dict[str, Any], feature: Tensor, probabilities: Tensor, centre_from: float, matrix_from: float
-) -> None:
-    label = int(probabilities.argmax())
-    confidence = float(probabilities[label])
-    if confidence > centre_from:
+    label, sure = int(probabilities[0].argmax()), float(probabilities[0].max())
+    if sure > bca_centre_from:
         count = state["seen"][label]
-        mean = (count * state["centres"][label] + feature) / (count + 1)
+        mean = (count * state["centres"][label] + rows[0]) / (count + 1)
         state["centres"][label] = mean / mean.norm()
         state["seen"][label] += 1
-    if confidence > matrix_from:
+    if sure > bca_matrix_from:
         count = state["sure"][label]
-        state["matrix"][label] = (count * state["matrix"][label] + probabilities) / (count + 1)
+        state["matrix"][label] = (count * state["matrix"][label] + probabilities[0]) / (count + 1)
         state["sure"][label] += 1
+    return probabilities.clamp_min(torch.finfo(probabilities.dtype).tiny).log()
 
 
 @adaptation(
@@ -454,82 +420,45 @@ def dpe(
     no second term. One AdamW step (ε = 1e-3) from residuals of 0, with t = unit(T + R_T) and k = unit(K + R_K),
     minimises the entropy of softmax(ℓ) plus a·InfoNCE: the mean over the cached classes of −log softmax(k_c·t/0.01)_c.
     If then H/log₂C < 0.1, T ← (n T + t)/(n + 1), n ← n + 1, n from 1: a plain mean, normalised where it is used.
-
-    Args:
-        features, text_features: (V, D) and (C, D). In the cache and in the step f is that of the clean view, or with
-            ``mean_views`` the mean over the int(V·``stream_ratio``) most confident views under T. The prediction is
-            that of the clean view, or with ``mean_prediction`` of the mean over those under t.
-        state: T, n and the cache.
-
-    Returns:
-        (V, C): the first row is the prediction, the others are the further views under the same prototypes.
+    Cache and step take the views that are most confident under T with ``mean_views``, the prediction those under t
+    with ``mean_prediction``.
     """
     texts = state.setdefault("texts", text_features.clone())
-    current = logit_scale * features @ _unit(texts).mT
+    current = logit_scale * features @ normalize(texts, dim=-1).mT
     image = summarise(features, current, mean=mean_views, ratio=stream_ratio)
     cache = positive_cache(state, image)
-    start = _Prototypes(texts, _means(cache), cache.present.any(dim=-1), logit_scale, cache_alpha, cache_beta)
-    tuned = start.after_step(image.feature[None], dpe_rate, dpe_contrast)
-    under = logit_scale * features @ tuned.texts.mT
-    predicted = summarise(features, under, mean=mean_prediction, ratio=stream_ratio).feature
-    adapted = tuned.logits(in_first_row(predicted, features))
+    some = cache.present.any(dim=-1)
+    means = cache.values()[some].sum(dim=1) / cache.present[some].sum(dim=-1, keepdim=True)
+
+    def scores(rows: Tensor, texts: Tensor, images: Tensor) -> Tensor:
+        near = rows.new_zeros(len(rows), len(texts))
+        near[:, some] = affinity(rows, images, cache_beta)
+        return logit_scale * rows @ texts.mT + cache_alpha * near
+
+    def loss(texts: Tensor, images: Tensor) -> Tensor:
+        entropy = entropy_of_mean(scores(image.feature[None], texts, images))
+        if not dpe_contrast:
+            return entropy
+        similarities = images @ texts[some].mT / _CONTRAST_TEMPERATURE
+        return entropy - dpe_contrast * similarities.log_softmax(dim=-1).diagonal().mean()
+
+    tuned, tuned_images = _residual_step(loss, (texts, means), dpe_rate)
+    chosen = summarise(features, logit_scale * features @ tuned.mT, mean=mean_prediction, ratio=stream_ratio)
+    adapted = scores(in_first_row(chosen.feature, features), tuned, tuned_images)
     if float(entropy_of_mean(adapted[:1])) < _CONFIDENT * math.log2(len(texts)):
         count = state.get("count", 1)
-        state["texts"], state["count"] = (count * texts + tuned.texts) / (count + 1), count + 1
+        state["texts"], state["count"] = (count * texts + tuned) / (count + 1), count + 1
     return adapted
 
 
-@dataclass(frozen=True)
-class _Prototypes:
-    """Prototypes of texts (C, D) and of images (n, D), those of the classes where ``present`` (C,) is set."""
-
-    texts: Tensor
-    images: Tensor
-    present: Tensor
-    scale: float
-    alpha: float
-    beta: float
-
-    def logits(self, rows: Tensor) -> Tensor:
-        """(V, D) → (V, C)."""
-        near = rows.new_zeros(len(rows), len(self.texts))
-        near[:, self.present] = affinity(rows, self.images, self.beta)
-        return self.scale * rows @ self.texts.mT + self.alpha * near
-
-    def moved(self, texts: Tensor, images: Tensor) -> _Prototypes:
-        """With residuals on both."""
-        own = _unit(self.texts + texts), _unit(self.images + images)
-        return _Prototypes(*own, self.present, self.scale, self.alpha, self.beta)
-
-    def after_step(self, feature: Tensor, learning_rate: float, contrast: float) -> _Prototypes:
-        """After one step on the residuals, for an image (1, D)."""
-        zeros = torch.zeros_like(self.texts), torch.zeros_like(self.images)
-        with torch.enable_grad():
-            residuals = [each.clone().requires_grad_() for each in zeros]
-            own = self.moved(*residuals)
-            loss = entropy_of_mean(own.logits(feature))
-            if contrast:
-                loss = loss + contrast * own.contrast()
-            gradients = torch.autograd.grad(loss, residuals)
-        return self.moved(
-            *(
-                adamw_first_step(each, gradient, learning_rate=learning_rate, **_STEP)
-                for each, gradient in zip(zeros, gradients, strict=True)
-            )
-        )
-
-    def contrast(self) -> Tensor:
-        """InfoNCE of the image prototypes against the texts of the same classes."""
-        similarities = self.images @ self.texts[self.present].mT / _CONTRAST_TEMPERATURE
-        return -similarities.log_softmax(dim=-1).diagonal().mean()
-
-
-def _means(cache: ClassCache) -> Tensor:
-    """(n, D) mean features of the classes that have any."""
-    present = cache.present
-    some = present.any(dim=-1)
-    return cache.values()[some].sum(dim=1) / present[some].sum(dim=-1, keepdim=True)
-
-
-def _unit(rows: Tensor) -> Tensor:
-    return torch.nn.functional.normalize(rows, dim=-1)
+def _residual_step(loss: Callable[..., Tensor], prototypes: Sequence[Tensor], rate: float) -> list[Tensor]:
+    """unit(P + R) of prototypes P after one AdamW step on residuals R from 0."""
+    zeros = [torch.zeros_like(each) for each in prototypes]
+    with torch.enable_grad():
+        residuals = [each.clone().requires_grad_() for each in zeros]
+        value = loss(*(normalize(own + each, dim=-1) for own, each in zip(prototypes, residuals, strict=True)))
+    found = []
+    for own, zero, gradient in zip(prototypes, zeros, torch.autograd.grad(value, residuals), strict=True):
+        step = adamw_first_step(zero, gradient, learning_rate=rate, weight_decay=0.1, epsilon=1e-3)
+        found.append(normalize(own + step, dim=-1))
+    return found

@@ -1,9 +1,9 @@
-"""CoOp and CoCoOp: contexts that were learned from a few labelled images and are read from a file."""
+"""CoOp and CoCoOp: contexts learned from a few labelled images and read from a file."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor
 
@@ -11,46 +11,37 @@ from otpt.backbones import Backbone
 from otpt.calibration import BaseTexts
 from otpt.errors import OtptError
 from otpt.features.cache import FeatureCache
-from otpt.methods.inits import learned_facts, learned_prompt, text_state
-from otpt.methods.kinds import INITS, Kind, Methods
-from otpt.methods.method import Method
-from otpt.methods.path import PromptGroup
-from otpt.methods.prompt_tuning.state import PromptState
+from otpt.methods.inits import learned_facts, learned_prompt, text_group, text_state
+from otpt.methods.method import INITS, Kind, Method, Methods
+from otpt.methods.path import Batch, PromptGroup
+from otpt.methods.state import PromptState
 from otpt.prompts import DEFAULT_PROMPTS, tokenize_prompts
 from otpt.prompts.learned import CocoopContext, CoopContext
 from otpt.registry import CALIBRATIONS
 from otpt.settings import Settings
 from otpt.views import ViewRecipe
 
-if TYPE_CHECKING:
-    from otpt.methods.path import Batch
-
-
-def coop_context(settings: Settings, methods: Sequence[Method]) -> CoopContext:
-    """The context of CoOp that the methods start from."""
-    return learned_prompt(settings, CoopContext, methods)
-
 
 def _coop(backbone: Backbone, settings: Settings, methods: Methods, cache: FeatureCache | None) -> list[PromptGroup]:
-    learned = coop_context(settings, methods)
-    base, texts = _base_classes(learned, methods), None
+    learned = learned_prompt(settings, CoopContext, methods)
+    group = text_group(learned.kind, backbone, settings, learned.prompt(), methods)
+    base = _base_classes(learned, methods)
     if base is not None:
         places = (settings, settings.replace(classes=base))
         prompts = ((settings.prompts or DEFAULT_PROMPTS)[0], learned.prompt())
         found = [text_state(backbone, place, prompt, ()) for place in places for prompt in prompts]
-        texts = BaseTexts(*(each.text_features.cpu() for each in found))
-    state = text_state(backbone, settings, learned.prompt(), methods)
-    return [PromptGroup(learned.kind, methods, backbone, state, settings, base_texts=texts)]
+        group.constants["base_texts"] = BaseTexts(*(each.text_features.cpu() for each in found))
+    return [group]
 
 
 def _check_coop(backbone: Backbone, settings: Settings, methods: Methods) -> None:
-    learned = coop_context(settings, methods)
+    learned = learned_prompt(settings, CoopContext, methods)
     _base_classes(learned, methods)
     tokenize_prompts(backbone.text, settings.classes, learned.prompt())
 
 
 def _base_classes(learned: CoopContext, methods: Sequence[Method]) -> tuple[str, ...] | None:
-    """The classes that a context was learned on, if a method asks for them."""
+    """The classes that a context was learned on, if a method needs them."""
     asks = next((each.name for each in methods if "base_texts" in CALIBRATIONS[each.calibrate].parameters), None)
     if asks is None:
         return None
@@ -66,9 +57,9 @@ INITS[CoopContext.kind] = Kind(_coop, _check_coop, facts=learned_facts, uses="co
 
 
 class ConditionalState(PromptState):
-    """CoCoOp: each image has an initial context of its own, ctx + net(x) of its feature x.
+    """CoCoOp: each image has its own initial context, ctx + net(x) of its feature x.
 
-    ``raw`` feeds the feature as the tower gives it, of any norm, as TPT's code does; else of norm one.
+    ``raw`` feeds the tower's feature before normalisation, as TPT's code does.
     """
 
     def __init__(self, *args: Any, context: CocoopContext, model: Backbone, raw: bool, **more: Any) -> None:
@@ -95,16 +86,9 @@ def _cocoop(backbone: Backbone, settings: Settings, methods: Methods, cache: Fea
     found = []
     for condition in dict.fromkeys(method.condition for method in methods):
         own = tuple(method for method in methods if method.condition == condition)
-        state = text_state(
-            backbone,
-            settings,
-            learned.prompt(),
-            (),  # each image has a context of its own, so no graph is shared
-            kind=ConditionalState,
-            context=learned,
-            model=backbone,
-            raw=condition == "raw",
-        )
+        more = {"kind": ConditionalState, "context": learned, "model": backbone, "raw": condition == "raw"}
+        # no graph is shared, so none is built for these methods
+        state = text_state(backbone, settings, learned.prompt(), (), **more)
         found.append(PromptGroup(learned.kind, own, backbone, state, settings))
     return found
 

@@ -1,4 +1,4 @@
-"""The host phase of the path, image by image: calibrate, aggregate, and what a method then says of the image."""
+"""The host phase of the path, image by image: calibrate and aggregate."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from torch import Tensor
 from otpt.calibration import fixed_temperature, probabilities
 from otpt.errors import OtptError
 from otpt.methods.method import Method
-from otpt.methods.prompt_tuning.state import Scores
+from otpt.methods.state import Scores
 from otpt.registry import AGGREGATIONS, CALIBRATIONS, CLEAN, NONE, Component, describe, reason
 
 KEPT_INIT = "init-kept"
 """Flag of an output whose gradient was not finite: the image was predicted with the initial prompt."""
 
 Available = Mapping[str, Any]
-"""What a function may ask for by the names of its parameters (:data:`otpt.registry.AVAILABLE`)."""
+"""Parameters of functions by name (:data:`otpt.registry.AVAILABLE`)."""
 Extras = Mapping[str, float]
-"""Further numbers of an image, which become columns of the results."""
+"""Numbers of an image that become columns of the results."""
 
 _SUM_TOLERANCE = 1e-3
 
@@ -36,8 +36,8 @@ class Output:
     Attributes:
         probabilities: (C,) float64, summing to one.
         index: the predicted class.
-        flags: what was out of the ordinary (:data:`KEPT_INIT`); empty as a rule.
-        extras: further numbers, which become columns of the results (``mean_cosine``, ``temperature`` …).
+        flags: exceptions, such as :data:`KEPT_INIT`; usually empty.
+        extras: numbers that become columns of the results (``mean_cosine``, ``temperature`` …).
         logits: (C,) of the clean view before calibration; None where more than the clean view decides.
     """
 
@@ -73,15 +73,14 @@ def finish(
     name: str = "image",
     extras: Extras,
 ) -> Output:
-    """The output of one image on the host, at the init (``before``) and as an adaptation left it (``now``).
+    """Calibrate and aggregate the scores of one image at the init (``before``) and after the adaptation (``now``).
 
     Args:
-        available: what functions may ask for besides what is computed here.
+        available: parameters of functions that are not computed here.
         settings: of the method's functions.
         tower: the backbone's kind of image tower, for published temperatures.
         official: round logits and softmax to float16 as the official scripts do.
         name: of the image, for messages.
-        extras: numbers that are known already.
     """
     adapted, zero_shot = now.logits, before.logits
     if method.needs_adapted_views:
@@ -89,7 +88,9 @@ def finish(
         assert before.view_logits is not None
         adapted, zero_shot = now.view_logits[0], before.view_logits[0]
     given = {**available, "adapted_text_features": now.text_features[0], "mean_cosine": float(now.mean_cosine[0])}
-    logits, more = adapted, dict(extras)
+    if now.features is not None:  # they may depend on the context
+        given["features"] = now.features[0]
+    logits, more = adapted, {"mean_cosine": given["mean_cosine"], **extras}
     if official or method.calibrate != NONE:
         logits, own = calibrated(method, adapted, zero_shot, given, settings, tower=tower, official=official, name=name)
         more |= own
@@ -103,7 +104,15 @@ def finish(
         uncalibrated = _half(adapted).float() if official else adapted
         given |= {"zero_shot": zero_shot, "uncalibrated": uncalibrated}
         given |= {"logits": logits, "probabilities": _softmax(logits)}
-        found, own = _aggregated(AGGREGATIONS[method.aggregate], given, settings, name)
+        shape = tuple(logits.shape[-1:])
+        found, own = call_function(AGGREGATIONS[method.aggregate], "aggregation", given, settings, name, shape)
+        total = float(found.sum())
+        if bool((found < 0).any()) or not math.isclose(total, 1.0, abs_tol=_SUM_TOLERANCE):
+            raise OtptError(
+                f"The aggregation {method.aggregate!r} returned numbers from {float(found.min()):g} that sum to "
+                f"{total:g} for the image {name!r}; expected probabilities of shape {shape}."
+            )
+        found = found / found.sum()
         more |= own
         index = int(found.double().argmax())
     return Output(
@@ -126,7 +135,7 @@ def calibrated(
     official: bool = False,
     name: str = "image",
 ) -> tuple[Tensor, Extras]:
-    """Rescaled logits (V, C) of (V, C), given the zero-shot ones (V, C); and extras. See :func:`finish`."""
+    """Rescale logits (V, C), given the zero-shot ones (V, C); also return extras. See :func:`finish`."""
     if official:
         logits, zero_shot = _half(logits), _half(zero_shot)
     if method.calibrate == NONE:
@@ -136,29 +145,13 @@ def calibrated(
     if official:  # Robust-adapt keeps float16 logits, and rescales them in float32
         logits, zero_shot = logits.float(), zero_shot.float()
     own = {**available, "logits": logits, "zero_shot": zero_shot}
-    return call_function(CALIBRATIONS[method.calibrate], "calibrator", own, settings, tuple(logits.shape), name)
-
-
-def _aggregated(
-    value: Component, available: Available, settings: Mapping[str, Any], name: str
-) -> tuple[Tensor, Extras]:
-    """Probabilities (C,) by a function of all views."""
-    shape = tuple(available["logits"].shape[-1:])
-    found, extras = call_function(value, "aggregation", available, settings, shape, name)
-    total = float(found.sum())
-    if bool((found < 0).any()) or not math.isclose(total, 1.0, abs_tol=_SUM_TOLERANCE):
-        raise OtptError(
-            f"The aggregation {value.name!r} returned numbers from {float(found.min()):g} that sum to {total:g} "
-            f"for the image {name!r}; expected probabilities of shape {shape}."
-        )
-    return found / found.sum(), extras
+    return call_function(CALIBRATIONS[method.calibrate], "calibrator", own, settings, name, tuple(logits.shape))
 
 
 def _softmax(logits: Tensor) -> Tensor:
-    """Half precision (official) is computed by torch's own float16 kernel, and returned as float32."""
     if not bool(logits.isfinite().all()):
         raise OtptError("expected finite logits, but got nan or infinity.")
-    found = logits.softmax(dim=-1)
+    found = logits.softmax(dim=-1)  # in float16 for official precision
     return found.float() if found.dtype == torch.float16 else found
 
 
@@ -170,54 +163,38 @@ def _half(logits: Tensor) -> Tensor:
 
 
 def call_function(
-    value: Component, kind: str, available: Available, settings: Mapping[str, Any], shape: tuple[int, ...], name: str
-) -> tuple[Tensor, Extras]:
-    """What a function of an axis returns for the image ``name``: a finite tensor of this shape, and extras."""
-    found, extras = _call(value, kind, available, settings, name)
-    if not isinstance(found, Tensor) or tuple(found.shape) != shape:
-        raise OtptError(
-            f"The {kind} {value.name!r} returned {describe(found)} for the image {name!r}; expected a tensor of shape "
-            f"{shape}."
-        )
-    if not bool(found.isfinite().all()):
-        raise OtptError(
-            f"The {kind} {value.name!r} returned nan or infinity in a tensor of shape {shape} for the image {name!r}."
-        )
-    return found, extras
-
-
-def call_gate(value: Component, available: Available, settings: Mapping[str, Any], name: str) -> tuple[bool, Extras]:
-    """Whether a gate lets the image ``name`` be adapted, and extras."""
-    found, extras = _call(value, "gate", available, settings, name)
-    if isinstance(found, (bool, np.bool_)) or (isinstance(found, Tensor) and found.numel() == 1):
-        return bool(found), extras
-    raise OtptError(
-        f"The gate {value.name!r} returned {describe(found)} for the image {name!r}; expected True or False."
-    )
-
-
-def _call(
-    value: Component, kind: str, available: Available, settings: Mapping[str, Any], name: str
+    value: Component,
+    kind: str,
+    available: Available,
+    settings: Mapping[str, Any],
+    name: str,
+    shape: tuple[int, ...] | None,
 ) -> tuple[Any, Extras]:
-    """Call a function; what goes wrong in a user's one becomes one sentence."""
+    """Call a function for the image ``name``: a finite tensor of this shape, or for None True or False; and extras."""
     try:
         found = value.call(available, settings)
     except Exception as error:
-        if not value.digest:
+        if not value.digest:  # one of ours
             raise
-        shapes = [
-            f"{key} of shape {tuple(available[key].shape)}"
-            for key in value.parameters
-            if hasattr(available.get(key), "shape")
-        ]
+        inputs: dict[str, Any] = {key: available.get(key) for key in value.parameters}
+        shapes = [f"{key} of shape {tuple(each.shape)}" for key, each in inputs.items() if hasattr(each, "shape")]
         seen = f", which has {', '.join(shapes)}" if shapes else ""
         raise OtptError(f"The {kind} {value.name!r} failed on the image {name!r}{seen}: {reason(error)}.") from error
-    if not (isinstance(found, tuple) and len(found) == 2 and isinstance(found[1], Mapping)):
-        return found, {}
-    try:
-        return found[0], {key: float(number) for key, number in found[1].items()}
-    except (TypeError, ValueError):
-        raise OtptError(
-            f"The {kind} {value.name!r} returned extras that are not numbers for the image {name!r}; expected a tensor "
-            "and {name: number}."
-        ) from None
+    extras: Extras = {}
+    if isinstance(found, tuple) and len(found) == 2 and isinstance(found[1], Mapping):
+        try:
+            found, extras = found[0], {key: float(number) for key, number in found[1].items()}
+        except (TypeError, ValueError):
+            raise OtptError(
+                f"The {kind} {value.name!r} returned extras that are not numbers for the image {name!r}; expected a "
+                "tensor and {name: number}."
+            ) from None
+    returned, is_tensor = describe(found), isinstance(found, Tensor)
+    if shape is None and (isinstance(found, (bool, np.bool_)) or (is_tensor and found.numel() == 1)):
+        return bool(found), extras
+    if is_tensor and tuple(found.shape) == shape:
+        if bool(found.isfinite().all()):
+            return found, extras
+        returned = "nan or infinity"
+    expected = "True or False" if shape is None else f"a finite tensor of shape {shape}"
+    raise OtptError(f"The {kind} {value.name!r} returned {returned} for the image {name!r}; expected {expected}.")

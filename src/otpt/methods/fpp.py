@@ -1,4 +1,4 @@
-"""FPP: a context made for a class list, without images, whose text features hardly change under noise.
+"""FPP: a context trained for a class list, without images, whose text features hardly change under noise.
 
 With T(θ) the unit text features (C, D) under a context θ, and T⁰ those of words, each step minimises
 
@@ -6,8 +6,8 @@ With T(θ) the unit text features (C, D) under a context θ, and T⁰ those of w
     F = mean over noises n and classes c of T_c(θ) · T_c(θ + n)       flatness: a cosine
     loss = A − λ·F
 
-A noise n is drawn for every token vector, the context's too, and is the same for all classes; the noisy texts carry no
-gradient. In a causal tower the noise on padding changes nothing, because no token sees what comes after it.
+A noise n is drawn for every token vector, including the context, and is the same for all classes; the noisy texts carry
+no gradient. In a causal tower noise on padding has no effect, because no token attends to later ones.
 """
 
 from __future__ import annotations
@@ -28,19 +28,16 @@ from otpt._version import __version__
 from otpt.backbones import Backbone
 from otpt.errors import OtptError
 from otpt.features.cache import FeatureCache
-from otpt.methods.inits import text_state
-from otpt.methods.kinds import INITS, Kind, Methods
+from otpt.methods.inits import text_group
+from otpt.methods.method import INITS, Kind, Methods
 from otpt.methods.path import PromptGroup
-from otpt.prompts import MEMORY_BUDGET, Linearisation, Prompt, PromptTokens, prompt_encoder, tokenize_prompts
+from otpt.prompts import MEMORY_BUDGET, Linearisation, Prompt, prompt_encoder, tokenize_prompts
 from otpt.prompts.tokens import every_token, whole_context
 from otpt.settings import Fpp, Settings
 from otpt.threads import in_threads, one_thread
 
 FROM_WORDS = "fpp-words"
 """The init that starts from words in place of random vectors."""
-_SHOWN_AFTER = 10.0
-"""Seconds until the progress bar."""
-
 _made: WeakKeyDictionary[Backbone, dict[str, Prompt]] = WeakKeyDictionary()
 """Contexts by backbone and key: a classifier prepares its texts again for each set of methods."""
 
@@ -48,31 +45,8 @@ _made: WeakKeyDictionary[Backbone, dict[str, Prompt]] = WeakKeyDictionary()
 def fpp_prompt(
     backbone: Backbone, settings: Settings, *, from_words: bool = False, cache: FeatureCache | None = None
 ) -> Prompt:
-    """The prompt that FPP makes for the classes of the settings; cached in memory and on disk."""
-    known = _made.setdefault(backbone, {})
-    key = _key(backbone, settings, from_words)
-    stored = None if cache is None else cache.get(key, kind="contexts")
-    if key not in known and stored is not None:
-        start = initial_prompt(backbone, settings.fpp, from_words=from_words)
-        known[key] = replace(start, vectors=torch.from_numpy(np.array(stored)))
-    elif key not in known:
-        known[key] = pretrain(
-            backbone,
-            settings.classes,
-            settings.fpp,
-            family=settings.place[0],
-            from_words=from_words,
-            memory_budget=settings.memory_budget,
-        )
-    found = known[key]
-    if cache is not None and stored is None and found.vectors is not None:
-        cache.put(key, found.vectors.numpy(), kind="contexts")
-    return found
-
-
-def _key(backbone: Backbone, settings: Settings, from_words: bool) -> str:
-    """64 hexadecimal digits of all that the context depends on, rounding included."""
-    facts = {
+    """The prompt that FPP trains for the classes of the settings; cached in memory and on disk."""
+    facts = {  # all that the context depends on, rounding included
         "backbone": backbone.fingerprint,
         "precision": backbone.precision,
         "device": backbone.device.type,
@@ -83,7 +57,21 @@ def _key(backbone: Backbone, settings: Settings, from_words: bool) -> str:
         "memory": settings.memory_budget,
         "versions": [__version__, torch.__version__],
     }
-    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+    key = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+    known = _made.setdefault(backbone, {})
+    stored = None if cache is None else cache.get(key, kind="contexts")
+    if key not in known and stored is not None:
+        start = initial_prompt(backbone, settings.fpp, from_words=from_words)
+        known[key] = replace(start, vectors=torch.from_numpy(np.array(stored)))
+    elif key not in known:
+        place, budget = settings.place[0], settings.memory_budget
+        known[key] = pretrain(
+            backbone, settings.classes, settings.fpp, family=place, from_words=from_words, memory_budget=budget
+        )
+    found = known[key]
+    if cache is not None and stored is None and found.vectors is not None:
+        cache.put(key, found.vectors.numpy(), kind="contexts")
+    return found
 
 
 def draw(seed: int, what: str, *shape: int) -> Tensor:
@@ -113,7 +101,7 @@ def flatness(text_features: Tensor, noisy: Tensor) -> Tensor:
 
 
 def initial_prompt(backbone: Backbone, settings: Fpp, *, from_words: bool) -> Prompt:
-    """Return the initial prompt: the words, or random vectors before the class name."""
+    """The words, or random vectors before the class name."""
     if from_words:
         return words_prompt(backbone, settings)
     vectors = math.sqrt(settings.start_variance) * draw(settings.seed, "start", settings.tokens, backbone.text.width)
@@ -123,12 +111,6 @@ def initial_prompt(backbone: Backbone, settings: Fpp, *, from_words: bool) -> Pr
 def words_prompt(backbone: Backbone, settings: Fpp) -> Prompt:
     """The prompt whose text features are the reference."""
     return whole_context(backbone.text, Prompt(settings.words))
-
-
-def check_names(backbone: Backbone, names: Sequence[str], settings: Fpp, *, from_words: bool) -> None:
-    """An error now if the texts of a class do not fit the text tower."""
-    for prompt in (words_prompt(backbone, settings), initial_prompt(backbone, settings, from_words=from_words)):
-        tokenize_prompts(backbone.text, names, prompt)
 
 
 @one_thread()
@@ -141,32 +123,40 @@ def pretrain(
     from_words: bool = False,
     memory_budget: int = MEMORY_BUDGET,
 ) -> Prompt:
-    """The prompt that FPP makes for a class list, in the backbone's type.
+    """Train the prompt for a class list, in the backbone's type.
 
     Args:
         names: (C,) class names.
         family: "fine-grained" or "shift", which λ depends on.
-        from_words: start from ``settings.words`` in place of random vectors.
+        from_words: start from ``settings.words`` instead of random vectors.
     """
     prompt = initial_prompt(backbone, settings, from_words=from_words)
     tokens = tokenize_prompts(backbone.text, names, prompt)
     encoder = prompt_encoder(backbone.text, tokens, memory_budget=memory_budget)
-    noisy_texts = _NoisyTexts(backbone, tokens, settings, memory_budget)
-    reference = _texts_of_words(backbone, names, settings, memory_budget)
+    words = tokenize_prompts(backbone.text, names, words_prompt(backbone, settings))
+    reference = prompt_encoder(backbone.text, words, memory_budget=memory_budget).encode(words.start[None])[0]
+    every, positions = every_token(backbone.text, tokens)  # a context of all token vectors, for the noise
+    noisy_encoder = prompt_encoder(backbone.text, every, memory_budget=memory_budget)
+    others, positions = every.start[len(tokens.start) :], positions.to(backbone.device)
+
+    def encode_noisy(vectors: Tensor) -> Tensor:
+        return noisy_encoder.encode(vectors[None])[0]
+
     weight = settings.flatness_weight(len(names), family)
     context = tokens.start.to(backbone.device, backbone.dtype).clone()
+    sizes = {"tokens": len(context), "length": tokens.ids.shape[1], "width": context.shape[1]}
     optimiser = torch.optim.AdamW([context], weight_decay=settings.weight_decay)
     title = f"FPP, {len(names)} classes"
-    for step in tqdm(range(settings.steps), desc=title, unit="step", delay=_SHOWN_AFTER, leave=False, disable=None):
-        contexts = noisy_texts.contexts(step, context)
-        if backbone.device.type == "cpu":
-            noisy = torch.stack(in_threads(noisy_texts.encode, list(contexts)))
-        else:
-            noisy = torch.stack([noisy_texts.encode(each) for each in contexts])
+    for step in tqdm(range(settings.steps), desc=title, unit="step", delay=10, leave=False, disable=None):
+        on_context, on_others = draw_noise(settings.seed, step, noises=settings.noises, **sizes)
+        on_context = (math.sqrt(settings.context_variance) * on_context).to(context)
+        on_others = (math.sqrt(settings.token_variance) * on_others).to(context)
+        noisy = torch.cat([context + on_context, others + on_others[:, positions]], dim=1)  # (N, K, W)
+        each = map(encode_noisy, noisy) if backbone.device.type != "cpu" else in_threads(encode_noisy, list(noisy))
         line = Linearisation(encoder, context[None])
         with torch.enable_grad():
             features = line.text_features[0].detach().requires_grad_()
-            loss = alignment(features, reference) - weight * flatness(features, noisy)
+            loss = alignment(features, reference) - weight * flatness(features, torch.stack(list(each)))
         (cotangent,) = torch.autograd.grad(loss, features)
         context.grad = line.vjp(cotangent[None])[0]
         optimiser.param_groups[0]["lr"] = settings.rate(step)
@@ -179,50 +169,16 @@ def pretrain(
     return replace(prompt, vectors=context.detach().cpu())
 
 
-def _texts_of_words(backbone: Backbone, names: Sequence[str], settings: Fpp, memory_budget: int) -> Tensor:
-    """T⁰, (C, D)."""
-    tokens = tokenize_prompts(backbone.text, names, words_prompt(backbone, settings))
-    return prompt_encoder(backbone.text, tokens, memory_budget=memory_budget).encode(tokens.start[None])[0]
-
-
-class _NoisyTexts:
-    """Text features with noise on every token vector."""
-
-    def __init__(self, backbone: Backbone, tokens: PromptTokens, settings: Fpp, memory_budget: int) -> None:
-        every, positions = every_token(backbone.text, tokens)
-        self._encoder = prompt_encoder(backbone.text, every, memory_budget=memory_budget)
-        self._others = every.start[len(tokens.start) :]
-        self._positions = positions.to(backbone.device)
-        self._length, self._settings = tokens.ids.shape[1], settings
-
-    def contexts(self, step: int, context: Tensor) -> Tensor:
-        """All token vectors (N, K, W) under the noises of a step."""
-        settings = self._settings
-        on_context, on_others = draw_noise(
-            settings.seed,
-            step,
-            noises=settings.noises,
-            tokens=len(context),
-            length=self._length,
-            width=context.shape[1],
-        )
-        on_context = (math.sqrt(settings.context_variance) * on_context).to(context)
-        on_others = (math.sqrt(settings.token_variance) * on_others).to(context)
-        return torch.cat([context + on_context, self._others + on_others[:, self._positions]], dim=1)
-
-    def encode(self, vectors: Tensor) -> Tensor:
-        """(K, W) → unit text features (C, D)."""
-        return self._encoder.encode(vectors[None])[0]
-
-
 def _make(backbone: Backbone, settings: Settings, methods: Methods, cache: FeatureCache | None) -> list[PromptGroup]:
     init = methods[0].init
     prompt = fpp_prompt(backbone, settings, from_words=init == FROM_WORDS, cache=cache)
-    return [PromptGroup(init, methods, backbone, text_state(backbone, settings, prompt, methods), settings)]
+    return [text_group(init, backbone, settings, prompt, methods)]
 
 
 def _check(backbone: Backbone, settings: Settings, methods: Methods) -> None:
-    check_names(backbone, settings.classes, settings.fpp, from_words=methods[0].init == FROM_WORDS)
+    start = initial_prompt(backbone, settings.fpp, from_words=methods[0].init == FROM_WORDS)
+    for prompt in (words_prompt(backbone, settings.fpp), start):
+        tokenize_prompts(backbone.text, settings.classes, prompt)
 
 
 for _name in ("fpp", FROM_WORDS):

@@ -1,4 +1,4 @@
-"""Gaussian class models that are carried from image to image: DOTA, OGA and ADAPT. The order of images matters."""
+"""Gaussian class models carried from image to image: DOTA, OGA and ADAPT; see :mod:`otpt.methods.caches`."""
 
 from __future__ import annotations
 
@@ -63,17 +63,10 @@ def dota(
     """DOTA: a Gaussian per class, estimated from all images so far, each weighted by its probabilities.
 
     ℓ'_c = ℓ_c + w·(f·Λμ_c − ½ μ_c·Λμ_c), w = min(ρ·mean n_c/n, η), Λ = ((1 − ε)·mean_c Σ_c + ε·I)⁻¹.
-    After the prediction all n views x of the image enter mean, covariance and count of each class:
+    After the prediction the n views x that f is the mean of enter mean, covariance and count of each class:
     Σ_c ← (n_c Σ_c + Σ_i p_ic (x_i − μ_c)(x_i − μ_c)ᵀ)/(n_c + Σ_i p_ic), and likewise μ_c. They start at μ_c = 0.001
-    everywhere, Σ_c = σ²·I, n_c = 1. The state holds C·D² numbers.
-
-    Args:
-        features, logits: (V, D) and (V, C). f and ℓ are those of the clean view, n = 1; or with ``mean_views`` means
-            over the n = int(V·``stream_ratio``) most confident views.
-        dota_largest, dota_rate, dota_shrinkage, dota_variance: η, ρ, ε, σ².
-
-    Returns:
-        (V, C): the first row is the prediction, the others are the further views under the same Gaussians.
+    everywhere, Σ_c = σ²·I, n_c = 1. The state holds C·D² numbers. ``dota_largest``, ``dota_rate``, ``dota_shrinkage``
+    and ``dota_variance`` are η, ρ, ε and σ².
     """
     chosen = select_fraction(logits, stream_ratio) if mean_views else torch.zeros_like(logits[:1, 0], dtype=torch.long)
     views, width = features[chosen], features.shape[1]
@@ -100,7 +93,7 @@ def dota(
 
 
 def _update_gaussians(state: dict[str, Any], views: Tensor, probabilities: Tensor) -> None:
-    """Add views (n, D) to all classes with weights (n, C); classes whose weights vanish in rounding are left out."""
+    """Add views (n, D) to all classes with weights (n, C), except where the weights vanish in rounding."""
     added = probabilities.sum(dim=0)
     active = (added > torch.finfo(added.dtype).eps * 1e-3).nonzero()[:, 0]
     added, weights, classes = added[active], probabilities[:, active], len(state["counts"])
@@ -140,13 +133,7 @@ def oga(
     The image itself is stored first: up to 8 of smallest entropy per class. μ_c is the mean of the stored features of
     a class that has two or more, else its text. Λ is estimated from all stored features minus their μ_c
     (:func:`ridge_precision`; with more than 4D of them the inverse covariance) once a class has three, before D·I.
-
-    Args:
-        features, logits, text_features: (V, D), (V, C) and (C, D).
-        oga_by_capacity: divide the sums of features by the capacity, as the released code does.
-
-    Returns:
-        (V, C): the first row is the prediction, the others are the further views under the same Gaussians.
+    ``oga_by_capacity`` divides the sums of features by the capacity, as the released code does.
     """
     classes, width = text_features.shape
     if not state:
@@ -233,17 +220,10 @@ def adapt_gda(
 
     p ∝ exp(ℓ + r/a), r_c = log softmax(f·Λμ − ½ μ·Λμ)_c + a/(2M)·Σ_{g of c} (f·g)·p_c(g), of the M images g of a bank.
     The image itself is stored first: 16 of smallest entropy per class. The mean of its class k becomes
-    α·Σ_g p_k(g) g/Σ_g p_k(g) + (1 − α)·e_k over the bank of k; Λ is :func:`ridge_precision` of the bank.
-
-    Args:
-        features, logits, text_features: (V, D), (V, C) and (C, D). f, ℓ, p are those of the clean view, or with
-            ``mean_views`` means over the int(V·``stream_ratio``) most confident views.
-        adapt_weight, adapt_mean: a and α.
-        adapt_released: ℓ·exp(r/a) as the released code predicts. It adds the image to its class mean once more, and
-            compares an image that is not stored with the bank through the last one that was.
-
-    Returns:
-        (V, C): the first row is the prediction, the others are the further views under the same Gaussians.
+    α·Σ_g p_k(g) g/Σ_g p_k(g) + (1 − α)·e_k over the bank of k; Λ is :func:`ridge_precision` of the bank. a and α are
+    ``adapt_weight`` and ``adapt_mean``. ``adapt_released`` predicts ℓ·exp(r/a) as the released code does, which adds
+    the image to its class mean once more, and compares an image that is not stored with the bank through the last one
+    that was.
     """
     image = summarise(features, logits, mean=mean_views, ratio=stream_ratio)
     classes, width = text_features.shape

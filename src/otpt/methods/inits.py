@@ -1,14 +1,15 @@
-"""What methods start from, prepared once per class list: prompts, views, text features.
+"""Inits: the prompts, views and text features that methods start from, prepared once per class list.
 
-Here are the inits made of words and of templates; those of :mod:`otpt.methods.coop`, :mod:`otpt.methods.maple` and
-:mod:`otpt.methods.fpp` register in the same way.
+This module holds the inits made of words and of templates; :mod:`otpt.methods.coop`, :mod:`otpt.methods.maple` and
+:mod:`otpt.methods.fpp` register theirs in the same way.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
 from otpt.backbones import Backbone
@@ -17,10 +18,9 @@ from otpt.errors import OtptError
 from otpt.features.cache import FeatureCache
 from otpt.methods.attributes import names_with_attributes
 from otpt.methods.finish import Output
-from otpt.methods.kinds import INITS, Kind, Methods, kind_of, recipe_for
-from otpt.methods.method import Method
+from otpt.methods.method import INITS, Kind, Method, Methods, kind_of, recipe_for
 from otpt.methods.path import Batch, PromptGroup
-from otpt.methods.prompt_tuning.state import PromptState, prompt_state
+from otpt.methods.state import PromptState, prompt_state
 from otpt.prompts import (
     DEFAULT_PROMPTS,
     FixedTexts,
@@ -33,6 +33,7 @@ from otpt.prompts import (
 )
 from otpt.prompts.learned import CocoopContext, CoopContext, MaplePrompts, fingerprint
 from otpt.prompts.tokens import check_lengths, whole_context
+from otpt.registry import number_for
 from otpt.settings import Settings
 
 _Learned = TypeVar("_Learned", CoopContext, CocoopContext, MaplePrompts)
@@ -42,25 +43,17 @@ Column = tuple[str, str]
 
 
 class Group(Protocol):
-    """Methods that share an initial prompt, prepared for a class list.
-
-    Attributes:
-        prompt: its name in the results.
-        methods: in their order.
-    """
+    """Methods that share an initial prompt, prepared for a class list; ``prompt`` is its name in the results."""
 
     prompt: str
     methods: Methods
 
     def outputs(self, batch: Batch) -> list[list[Output]]:
-        """For each method the outputs of all images."""
-
-
-# ---- prompts and views ----------------------------------------------------------------------------------------------
+        """Return the outputs of all images, method by method."""
 
 
 def prompts_of(settings: Settings, method: Method) -> Sequence[Prompt | str]:
-    """What a method starts from: prompts of words, or the name of something else."""
+    """The prompts of words that a method starts from, or the name of another init."""
     names = kind_of(method).names or INITS[method.init].names
     return [method.init] if names is None else names(settings, method)
 
@@ -86,23 +79,16 @@ def check_fit(
 ) -> None:
     """Raise an :class:`OtptError`, before anything is computed, if methods or prompts do not fit the backbone.
 
-    Without class names only what does not depend on them is checked; without ``texts`` nothing is tokenised; without
-    ``trained`` methods with a network of their own, and those that see a whole set first, are refused.
+    Without class names only checks that do not depend on them run; without ``texts`` nothing is tokenised; without
+    ``trained`` methods with their own network, and those that see a whole set first, are refused.
     """
     if not methods:
         raise OtptError("No method was given; expected at least one.")
     for method in methods:
         kind = kind_of(method)
-        if kind.trained and not trained:
-            raise OtptError(
-                f"Method {method.name!r} predicts with a network that was trained for it; run it with 'otpt evaluate', "
-                "in Python with otpt.evaluation.evaluate."
-            )
-        if method.sees_all_first and not trained:
-            raise OtptError(
-                f"Method {method.name!r} sees all images of a set before it predicts the first; run it with 'otpt "
-                "evaluate', in Python with otpt.evaluation.evaluate."
-            )
+        if not trained and (kind.trained or method.sees_all_first):
+            why = "predicts with a network trained for it" if kind.trained else "sees all images of a set first"
+            raise OtptError(f"Method {method.name!r} {why}; run it with 'otpt evaluate' or otpt.evaluation.evaluate.")
         if isinstance(backbone, Backbone) != kind.needs_text_tower:
             needed = "a text tower, that is a CLIP-like model" if kind.needs_text_tower else "a model without texts"
             raise OtptError(f"Method {method.name!r} needs {needed}; the model {backbone.name!r} is not of that kind.")
@@ -117,7 +103,7 @@ def check_fit(
 
 
 def by_kind(methods: Sequence[Method]) -> dict[Kind, Methods]:
-    """The methods by how they are prepared, in their order."""
+    """Group the methods by how they are prepared, in their order."""
     found: dict[Kind, Methods] = {}
     for method in methods:
         found[kind_of(method)] = (*found.get(kind_of(method), ()), method)
@@ -165,7 +151,7 @@ def _check_texts(backbone: Backbone, settings: Settings, texts: FixedTexts, meth
 def text_state(
     backbone: Backbone, settings: Settings, prompt: Prompt | FixedTexts, methods: Methods, **more: Any
 ) -> PromptState:
-    """The state of the settings' classes under a prompt, or under texts that replace one."""
+    """Prepare the text features of the settings' classes under a prompt, or under texts that replace one."""
     if settings.all_tokens and isinstance(prompt, Prompt):
         prompt = whole_context(backbone.text, prompt)
     return prompt_state(
@@ -178,8 +164,15 @@ def text_state(
     )
 
 
+def text_group(
+    name: str, backbone: Backbone, settings: Settings, prompt: Prompt | FixedTexts, methods: Methods, **more: Any
+) -> PromptGroup:
+    """Prepare methods that share text features; see :func:`text_state`."""
+    return PromptGroup(name, methods, backbone, text_state(backbone, settings, prompt, methods, **more), settings)
+
+
 def learned_prompt(settings: Settings, kind: type[_Learned], methods: Sequence[Method]) -> _Learned:
-    """The learned prompt of a kind; an error that names the method which starts from it if there is none."""
+    """The learned prompt of a kind; raise an :class:`OtptError` that names the method which needs it."""
     found = settings.learned.get(kind.kind)
     if not isinstance(found, kind):
         name = next(method.name for method in methods if method.init == kind.kind)
@@ -191,7 +184,6 @@ def learned_prompt(settings: Settings, kind: type[_Learned], methods: Sequence[M
 
 
 def learned_facts(settings: Settings, method: Method) -> dict[str, Any]:
-    """See :attr:`Kind.facts`."""
     return {"fingerprint": fingerprint(settings.learned[method.init])}
 
 
@@ -209,10 +201,7 @@ def _words(backbone: Backbone, settings: Settings, methods: Methods, cache: Feat
     prompts = settings.prompts or DEFAULT_PROMPTS
     starts: Sequence[Prompt | FixedTexts] = prompts if settings.texts is None else (settings.texts,)
     attributes = settings.class_attributes if methods[0].init == "attributes" else None
-    states = [text_state(backbone, settings, each, methods, attributes=attributes) for each in starts]
-    return [
-        PromptGroup(each.name, methods, backbone, state, settings) for each, state in zip(starts, states, strict=True)
-    ]
+    return [text_group(each.name, backbone, settings, each, methods, attributes=attributes) for each in starts]
 
 
 def _check_words(backbone: Backbone, settings: Settings, methods: Methods) -> None:
@@ -233,23 +222,16 @@ def _attribute_facts(settings: Settings, method: Method) -> dict[str, Any]:
     return {"attributes": hashlib.sha256(json.dumps(list(names)).encode()).hexdigest()[:32]}
 
 
-INITS["words"] = Kind(_words, _check_words, names=_word_names, from_words=True, served=True)
-INITS["attributes"] = Kind(
-    _words,
-    _check_words,
-    names=_word_names,
-    facts=_attribute_facts,
-    uses="attributes",
-    from_words=True,
-    one_text=False,
-)
+_WORDS = Kind(_words, _check_words, names=_word_names, from_words=True)
+INITS["words"] = replace(_WORDS, served=True)
+INITS["attributes"] = replace(_WORDS, facts=_attribute_facts, uses="attributes", one_text=False)
 
 
 # ---- templates: text features averaged over sentences, no context to tune -------------------------------------------
 
 
 def templates_of(settings: Settings, method: Method) -> Templates:
-    """The templates of a method that starts from some."""
+    """The templates that a method starts from."""
     if method.init == "dataset-templates":
         return dataset_templates(settings.dataset)
     if method.init != "templates":
@@ -266,8 +248,7 @@ def _templates(
     backbone: Backbone, settings: Settings, methods: Methods, cache: FeatureCache | None
 ) -> list[PromptGroup]:
     templates = templates_of(settings, methods[0])
-    state = text_state(backbone, settings, templates, methods)
-    return [PromptGroup(templates.name, methods, backbone, state, settings)]
+    return [text_group(templates.name, backbone, settings, templates, methods)]
 
 
 def _check_templates(backbone: Backbone, settings: Settings, methods: Methods) -> None:
@@ -284,3 +265,79 @@ for _name in ("templates-7", "templates-80", "dataset-templates", "templates"):
         tunable=False,
         served=True,
     )
+
+
+# ---- facts: the numbers and prompts that decide a method's predictions, as plain data -------------------------------
+
+
+def prompt_facts(name: str, method: Method, settings: Settings) -> dict[str, Any]:
+    """The prompt called ``name``, or the init that replaces it."""
+    kind = kind_of(method)
+    found = {"name": name, **kind.facts(settings, method), **kind.evaluation.prompt_facts(settings, method)}
+    if isinstance(settings.texts, TextFeatures):
+        numbers = settings.texts.features.cpu().numpy().tobytes()
+        found["features"] = hashlib.sha256(numbers).hexdigest()[:32]
+    for given in prompts_of(settings, method):
+        if isinstance(given, Prompt) and given.name == name:
+            tokens = "all" if settings.all_tokens and given.tokens is None else given.tokens
+            found |= {"words": given.words, "tokens": tokens, "vectors": given.digest}
+    return found
+
+
+def method_numbers(method: Method) -> dict[str, Any]:
+    """The fields that decide a method's predictions; of users' functions, digests of their source code."""
+    unused = {name for kind in INITS.values() for name in kind.options} - set(INITS[method.init].options)
+    words = {"name", "summary", "source", "caution"} | unused
+    values = {key: getattr(method, key) for key in method.__dataclass_fields__ if key not in words}
+    own = {each.name: each.digest for each in method.functions if each.digest}
+    values["settings"] = {**method.defaults, **method.settings}
+    return plain({**values, **({"own_functions": own} if own else {})})
+
+
+def plain(value: Any) -> Any:
+    """Tuples as lists and mappings as dictionaries, as JSON gives them back."""
+    if isinstance(value, (list, tuple)):
+        return [plain(each) for each in value]
+    if hasattr(value, "items"):
+        return {key: plain(each) for key, each in value.items()}
+    return value
+
+
+def calibration_facts(backbone: Any, method: Method, prompt: str, settings: Settings) -> dict[str, Any]:
+    """The column that a calibration is fitted for; see :class:`otpt.calibration.Calibration`."""
+    recipe = recipe_for(settings, method)
+    return column_facts(
+        {"name": backbone.name, "fingerprint": backbone.fingerprint},
+        {"name": method.name, "numbers": numbers_on(method_numbers(method), *settings.place)},
+        settings.classes,
+        prompt_facts(prompt, method, settings),
+        None if recipe is None else recipe.key,
+        settings.official_precision,
+    )
+
+
+def column_facts(
+    model: Mapping[str, Any],
+    method: Mapping[str, Any],
+    classes: Any,
+    prompt: Mapping[str, Any],
+    views: str | None,
+    official_precision: bool,
+) -> dict[str, Any]:
+    """The same from the config of a run; the recipe of a single view, the clean one, does not matter."""
+    return {
+        "model": dict(model),
+        "method": dict(method),
+        "classes": list(classes),
+        "prompt": dict(prompt),
+        "views": None if views is None or " n=1 " in views else views,
+        "official_precision": official_precision,
+    }
+
+
+def numbers_on(numbers: Mapping[str, Any], family: str, dataset: str) -> dict[str, Any]:
+    """The numbers of a method on one data set: numbers by family or data set are replaced by the one that applies."""
+    found = {**numbers, "learning_rate": number_for(numbers["learning_rate"], family, dataset)}
+    for key in ("objectives", "settings"):
+        found[key] = {name: number_for(value, family, dataset) for name, value in numbers[key].items()}
+    return found

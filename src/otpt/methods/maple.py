@@ -1,8 +1,8 @@
-"""MaPLe: prompts in both towers, tuned for each image through the image tower.
+"""MaPLe: prompts in both towers, tuned for each image through the image tower; and PromptAlign, a step on them.
 
-Features of the views depend on the prompts, so they cannot be cached. But most of the work needs no graph: all views
-are encoded without one under the initial prompts, which selects the k most confident; only these k go through the image
-tower with graph. Views that are not selected have no gradient, so this is the gradient of the whole.
+Features of the views depend on the prompts, so they cannot be cached. All views are encoded under the initial prompts
+without a graph, which selects the k most confident; only these k go through the image tower with a graph. Views that
+are not selected have no gradient, so this is the gradient of the whole.
 
     g(T) = VJP_text(∂L/∂E) + ∂L/∂P·A,   g(A_l) = (∂L/∂P_l)ᵀ·T_l,   g(a_l) = Σ_tokens ∂L/∂P_l
 
@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -23,22 +22,24 @@ from otpt.backbones import Backbone
 from otpt.backbones.prompted_tower import PromptedTower
 from otpt.errors import OtptError
 from otpt.features.cache import FeatureCache
+from otpt.methods.caches import in_first_row
 from otpt.methods.inits import learned_facts, learned_prompt
-from otpt.methods.kinds import INITS, Kind, Methods, recipe_for
-from otpt.methods.path import PromptGroup
-from otpt.methods.prompt_tuning.state import Point, PromptState, Scores, mean_cosine
-from otpt.objectives import fraction_of
+from otpt.methods.method import INITS, Kind, Methods, recipe_for
+from otpt.methods.path import Batch, PromptGroup
+from otpt.methods.state import Point, PromptState, Scores, mean_cosine
+from otpt.methods.tuner import adamw_first_step
+from otpt.objectives import entropy_of_mean, fraction_of, select_fraction
 from otpt.prompts import MEMORY_BUDGET, Linearisation, Prompt, tokenize_prompts
 from otpt.prompts.encoders import PrefixEncoder
 from otpt.prompts.learned import MaplePrompts, visual_prompts
+from otpt.registry import Fraction, NonNegative, Positive, adaptation
 from otpt.settings import Settings
-
-if TYPE_CHECKING:
-    from otpt.methods.path import Batch
-    from otpt.views import ViewRecipe
+from otpt.views import ViewRecipe
 
 WORDS = "a photo of a"
 """MaPLe's sentence is "a photo of a {name}."; its first n tokens are the learned ones."""
+_BLOCKS = 2
+"""PromptAlign's released loop over layers 0 … 2 ends one early."""
 
 Tensors = tuple[Tensor, Tensor, Tensor]
 """(T, A, a) of :class:`MaplePrompts`, or gradients of them."""
@@ -104,10 +105,8 @@ class MapleState(PromptState):
         """The clean view always goes through the tower alone: its rounding is the same whatever the other methods."""
         logits, all_texts, all_features, view_logits = [], [], [], []
         for i, context in enumerate(contexts):
-            tokens, (text, weights, biases) = views[i % len(views)], self.split(context)
-            same = torch.equal(context, self.init)
-            texts = self.text_features if same else self.encode(context)
-            prompts = visual_prompts(text, weights, biases)
+            tokens, prompts = views[i % len(views)], visual_prompts(*self.split(context))
+            texts = self.text_features if torch.equal(context, self.init) else self.encode(context)
             clean = self.tower(tokens[:1], prompts)
             logits.append(self.logits(clean, texts)[0])
             all_texts.append(texts)
@@ -165,11 +164,6 @@ class MapleState(PromptState):
             found.append(point.pull(of_texts[None], of_images[None])[0])
         return torch.stack(found)
 
-    def _of_texts(self, cotangent: Tensor) -> Tensor:
-        text, weights, biases = self.split(self.init)
-        through_text = self.linearisation.vjp(cotangent)[0].view_as(text)
-        return _flat((through_text, torch.zeros_like(weights), torch.zeros_like(biases)))
-
 
 def _flat(tensors: Sequence[Tensor]) -> Tensor:
     """(1, P)."""
@@ -177,7 +171,7 @@ def _flat(tensors: Sequence[Tensor]) -> Tensor:
 
 
 def prompted_tower(backbone: Backbone, prompts: MaplePrompts) -> PromptedTower:
-    """The image tower that takes prompts; an error if these do not fit the backbone's towers."""
+    """The image tower that takes prompts; raise an :class:`OtptError` if these do not fit the towers."""
     if prompts.text.shape[-1] != backbone.text.width:
         raise OtptError(
             f"The prompts of MaPLe are {prompts.text.shape[-1]} wide on the text side; this text tower is "
@@ -195,14 +189,8 @@ def _make(backbone: Backbone, settings: Settings, methods: Methods, cache: Featu
         if method.needs_context and recipe is not None:
             own = fraction_of(recipe.n_views, method.selection_ratio)
             selected = max(selected, own if config is None else config.selected_count(recipe.n_views))
-    state = MapleState(
-        backbone,
-        settings.classes,
-        learned,
-        memory_budget=settings.memory_budget,
-        tunes=any(method.needs_context for method in methods),
-        selected=selected,
-    )
+    tunes, budget = any(method.needs_context for method in methods), settings.memory_budget
+    state = MapleState(backbone, settings.classes, learned, memory_budget=budget, tunes=tunes, selected=selected)
     return [PromptGroup(learned.kind, methods, backbone, state, settings)]
 
 
@@ -213,3 +201,80 @@ def _check(backbone: Backbone, settings: Settings, methods: Methods) -> None:
 INITS[MaplePrompts.kind] = Kind(
     _make, _check, facts=learned_facts, needs_image=lambda method: True, needs_features=False, uses="contexts"
 )
+
+
+# ---- PromptAlign ----------------------------------------------------------------------------------------------------
+
+
+@adaptation(
+    init="maple",
+    only={"init": ("maple",)},
+    augmix=False,
+    source="Abdul Samadh et al., NeurIPS 2023, arXiv 2311.01459",
+    settings={"align_rate": {"fine-grained": 5e-4, "shift": 4e-2}},
+)
+def prompt_align(
+    inputs: Tensor,
+    logits: Tensor,
+    prompt_state: MapleState,
+    align_weight: NonNegative = 100 / 3,
+    align_rate: Positive = 5e-4,
+    align_decay: NonNegative = 0.01,
+    align_ratio: Fraction = 0.1,
+) -> Tensor:
+    """PromptAlign: one step on MaPLe's prompts that also aligns token statistics with those of source images.
+
+    L = H(p̄) + w·Σ_l (½·mean|m_l − M_l| + ½·mean|v_l − S_l|) over the int(V·ratio) most confident views. m_l and v_l
+    are mean and variance over these views of the tokens that enter block l = 0, 1 of the image tower, M_l and S_l the
+    same over source images; w = 100/3, published as 100 over three layers. M and S are part of a file of MaPLe's
+    prompts that ``otpt train maple`` made. Then one AdamW step on all prompts and couplings.
+
+    Args:
+        inputs: (V, T, W_v) tokens of the views.
+        logits: (V, C).
+
+    Returns:
+        (V, C): the first row is the prediction, further views keep their zero-shot logits.
+    """
+    source = source_moments(prompt_state)
+    logits_here = logits.to(inputs.device)
+    chosen = select_fraction(logits_here, align_ratio)
+    selected = inputs[chosen]
+    text, weights, biases = (each.detach().requires_grad_() for each in prompt_state.split(prompt_state.init))
+    with torch.enable_grad():
+        leaf = logits_here[chosen].requires_grad_()
+        entropy = entropy_of_mean(leaf)
+        entering = prompt_state.tower.block_inputs(selected, visual_prompts(text, weights, biases), _BLOCKS)
+        distance = alignment(entering, *source)
+    (of_logits,) = torch.autograd.grad(entropy, leaf)
+    of_distance = torch.autograd.grad(distance, (text, weights, biases), allow_unused=True)
+    parts = zip(of_distance, (text, weights, biases), strict=True)
+    flat = torch.cat([torch.zeros(own.numel()).to(own) if each is None else each.flatten() for each, own in parts])
+    gradient = prompt_state.pull_back(of_logits[None], selected[None], leaf.detach()[None])[0] + align_weight * flat
+    context = adamw_first_step(prompt_state.init, gradient, learning_rate=align_rate, weight_decay=align_decay)
+    found = prompt_state.predict(inputs[None, :1], context[None]).logits[0]
+    return in_first_row(found.to(logits), logits)
+
+
+def alignment(entering: Tensor, means: Tensor, variances: Tensor) -> Tensor:
+    """Σ_l ½·mean|m_l − M_l| + ½·mean|v_l − S_l| of k views (k, B, T, W), with M and S (B, T, W)."""
+    mean, variance = entering.mean(dim=0), entering.var(dim=0, unbiased=False)
+    return 0.5 * ((mean - means).abs() + (variance - variances).abs()).mean(dim=(1, 2)).sum()
+
+
+def source_moments(state: MapleState) -> tuple[Tensor, Tensor]:
+    """M and S (2, T + n, W_v) of the source images, from the file of the prompts."""
+    prompts = state.prompts
+    if prompts.means is None or prompts.variances is None:
+        raise OtptError(
+            "prompt-align needs the token statistics of source images, which this file of MaPLe's prompts does not "
+            "have; make one with 'otpt train maple', or in Python set means and variances of MaplePrompts."
+        )
+    means, variances = (each[:_BLOCKS].to(state.init) for each in (prompts.means, prompts.variances))
+    expected = (_BLOCKS, state.tower.length + prompts.text.shape[1], state.tower.width)
+    if tuple(means.shape) != expected or tuple(variances.shape) != expected:
+        raise OtptError(
+            f"The token statistics of MaPLe's file have the shape {tuple(prompts.means.shape)}; expected {expected} "
+            "or more blocks, computed with this backbone and these prompts."
+        )
+    return means, variances

@@ -1,16 +1,16 @@
-"""A method: one value on each axis (init, adapt, calibrate, aggregate, gate), and the numbers that belong to them."""
+"""A method: one value on each axis (init, adapt, calibrate, aggregate, gate), their numbers, and how it is prepared."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
-from typing import Any, Literal, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, get_type_hints
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from otpt.errors import OtptError, unknown
-from otpt.methods.kinds import INITS
+from otpt.hooks import EvaluationHook
 from otpt.objectives import fraction_of
 from otpt.registry import (
     ADAPTATIONS,
@@ -35,22 +35,29 @@ from otpt.registry import (
     listed_datasets,
     number_for,
 )
+from otpt.views import ViewRecipe
+
+if TYPE_CHECKING:
+    from otpt.features.cache import FeatureCache
+    from otpt.methods.inits import Group
+    from otpt.prompts import Prompt
+    from otpt.settings import Settings
 
 
 @dataclass(frozen=True, kw_only=True)
 class Steps:
-    """The numbers of AdamW steps on the context, of a method and of its configs.
+    """The numbers of AdamW steps on the context.
 
     Attributes:
         steps: optimiser steps per image.
         learning_rate: one number, or one for each family of data sets.
         selection_ratio: fraction of the views that is selected, rounded down (at least one view).
-        reference: whose logits give the range of the range objectives: the most "confident" selected view under
+        reference: view whose logits give the range of the range objectives: the most "confident" selected view under
             the current prompt, as the released code does, or the "clean" view under the initial prompt.
         two_step: view objectives in a first step, text objectives in a second one with the same moments (C-TPT's
             two-step mode); the number of steps then counts such pairs.
-        selection: "confident", the views of smallest entropy; or "strong", the clean view and then those of smallest
-            entropy among the augmented ones, of which the ratio is taken.
+        selection: "confident", the views of smallest entropy; or "strong", the clean view and the ratio of the
+            augmented views of smallest entropy.
     """
 
     steps: Count = 1
@@ -68,22 +75,16 @@ class TuningConfig(Steps):
 
     Attributes:
         weights: (objective's name, weight) pairs.
-        settings: (name, value) pairs of the objectives' own settings.
+        settings: (name, value) pairs of the objectives' settings.
     """
 
     weights: tuple[tuple[str, float], ...]
     settings: tuple[tuple[str, float], ...] = ()
     learning_rate: float = field(default=5e-3, kw_only=True)
 
-    @property
-    def view_weights(self) -> tuple[tuple[str, float], ...]:
-        """The weights of objectives on the views."""
-        return tuple((name, weight) for name, weight in self.weights if OBJECTIVES[name].on == VIEWS)
-
-    @property
-    def text_weights(self) -> tuple[tuple[str, float], ...]:
-        """The weights of objectives on the text features."""
-        return tuple((name, weight) for name, weight in self.weights if OBJECTIVES[name].on == TEXTS)
+    def weights_on(self, kind: str) -> tuple[tuple[str, float], ...]:
+        """The weights of objectives of the "views" or of the "texts"."""
+        return tuple((name, weight) for name, weight in self.weights if OBJECTIVES[name].on == kind)
 
     def selected_count(self, views: int) -> int:
         """int(V·ratio): 6 of 64 at 10 %; with "strong" int((V − 1)·ratio) augmented views and the clean one."""
@@ -93,28 +94,25 @@ class TuningConfig(Steps):
 
 @dataclass(frozen=True)
 class Method(Steps):
-    """A named point on the axes; the numbers of its steps on the context are those of :class:`Steps`.
+    """A named point on the axes, with the numbers of its :class:`Steps` on the context.
 
     Example:
         >>> Method("gentle", objectives={"entropy": 1.0, "orthogonality": 6.0}).tuning("fine-grained").weights
         (('entropy', 1.0), ('orthogonality', 6.0))
 
     Attributes:
-        name: in results and messages.
         objectives: weight of each objective of :data:`otpt.registry.OBJECTIVES`.
-        init: the initial prompt: "words", or another of :data:`otpt.registry.INITS`: with attributes of the classes,
-            learned before and read from a file, templates, which leave no context to tune, or made for the classes.
-        adapt: "context", steps on the context that minimise ``objectives`` (nothing is adapted if there are none); or
-            a registered adaptation.
+        init: the initial prompt: "words", or another of :data:`INITS`.
+        adapt: "context", steps on the context that minimise ``objectives`` (no adaptation if there are none); or a
+            registered adaptation.
         calibrate: "none", "temperature", "sals", or another registered calibrator.
         aggregate: "clean", or a registered function of all views.
-        gate: "none", or a registered function that says whether to adapt an image.
-        temperature: for "temperature"; None takes the published constant for the backbone's kind of image tower.
-        summary, source: for people.
-        condition: the image feature that a conditional context (CoCoOp) sees: of norm one ("unit", as it was trained)
-            or not ("raw", as TPT's code feeds it).
-        views: number of views, the clean one included; None: as the recipe says.
-        augmix: whether views are mixed; None: as the data set says.
+        gate: "none", or a registered function that decides whether an image is adapted.
+        temperature: for "temperature"; None for the published constant of the backbone's kind of image tower.
+        condition: the image feature of a conditional context (CoCoOp): of norm one ("unit", as in training) or not
+            ("raw", as in TPT's code).
+        views: number of views, including the clean one; None for the recipe's.
+        augmix: whether views are mixed; None for the data set's default.
         settings: of its functions, such as SoC's delta, where they differ from the defaults; one number, one for each
             family of data sets, or one for each of some data sets and one for "others".
         caution: a warning for evaluations; see :meth:`caution_on`.
@@ -150,7 +148,7 @@ class Method(Steps):
         for axis, value, known in axes:
             if value not in known:
                 raise unknown(axis, value, known)
-        # as a loss adds them up: view objectives first, each kind in the order of the registry
+        # in the order of the loss: view objectives first, each kind in the order of the registry
         present = [name for name in OBJECTIVES if name in self.objectives]
         order = [name for kind in (VIEWS, TEXTS) for name in present if OBJECTIVES[name].on == kind]
         object.__setattr__(self, "objectives", {name: self.objectives[name] for name in order})
@@ -197,13 +195,14 @@ class Method(Steps):
             )
 
     def _valid_settings(self) -> dict[str, Any]:
-        """The settings in the types of their functions' parameters."""
+        """Validate the settings by the types of their functions' parameters."""
         known = {name: setting for each in self.functions for name, setting in each.settings.items()}
         found: dict[str, Any] = {}
         for name, value in self.settings.items():
             key = name.replace("-", "_")
             if key not in known:
-                raise unknown(f"setting of method {self.name!r}:", name.replace("_", "-"), self.known_settings)
+                shown = [each.replace("_", "-") for each in known]
+                raise unknown(f"setting of method {self.name!r}:", name.replace("_", "-"), shown)
             adapter = known[key].adapter
             if isinstance(value, Mapping):
                 self._check_families(name, value, by_dataset=True)
@@ -214,14 +213,9 @@ class Method(Steps):
 
     @property
     def functions(self) -> tuple[Component, ...]:
-        """What it is made of: its values on the axes, then its objectives."""
+        """Its values on the axes, then its objectives."""
         axes = (ADAPTATIONS[self.adapt], CALIBRATIONS[self.calibrate], AGGREGATIONS[self.aggregate], GATES[self.gate])
         return (*axes, *(OBJECTIVES[name] for name in self.objectives))
-
-    @property
-    def known_settings(self) -> tuple[str, ...]:
-        """Names of the settings of its functions, with hyphens."""
-        return tuple(name.replace("_", "-") for name in self.defaults)
 
     @property
     def defaults(self) -> dict[str, Any]:
@@ -235,12 +229,12 @@ class Method(Steps):
 
     @property
     def needs_context(self) -> bool:
-        """Whether it tunes a context, by steps on objectives or by a function of its own."""
+        """Whether it tunes a context, by steps on objectives or by its own function."""
         return self.tunes or ADAPTATIONS[self.adapt].tunes
 
     @property
     def sees_all_first(self) -> bool:
-        """Whether it sees all images of a set before it predicts the first, so that it works on whole sets alone."""
+        """Whether it sees all images of a set before it predicts the first."""
         return ADAPTATIONS[self.adapt].sees_all_first
 
     @property
@@ -259,7 +253,7 @@ class Method(Steps):
         return (self.tunes and sees_views) or self.needs_all_views(family, dataset)
 
     def needs_all_views(self, family: str, dataset: str = "") -> bool:
-        """Whether a function of all views decides; with the clean view alone it would have nothing to do."""
+        """Whether a function of all views decides, which has no effect on the clean view alone."""
         adaptation, numbers = ADAPTATIONS[self.adapt], self.settings_for(family, dataset)
         chosen = any(numbers.get(name) for name in adaptation.views_if)
         return self.needs_adapted_views or adaptation.views or chosen or GATES[self.gate].views
@@ -270,16 +264,16 @@ class Method(Steps):
         return CALIBRATIONS[self.calibrate].views or AGGREGATIONS[self.aggregate].views
 
     def settings_for(self, family: str, dataset: str = "") -> dict[str, Any]:
-        """The settings that differ from the functions' defaults, on a data set."""
+        """The settings on a data set that differ from the functions' defaults."""
         return {name: number_for(setting, family, dataset) for name, setting in self.settings.items()}
 
     def caution_on(self, datasets: Collection[str]) -> str:
-        """The caution, if it concerns these data sets; one about numbers by data set concerns those that have some."""
+        """The caution, unless it is about numbers by data set and none of these data sets has any."""
         listed = listed_datasets(self.settings.values())
         return self.caution if not listed or listed & set(datasets) else ""
 
     def tuning(self, family: str, dataset: str = "") -> TuningConfig | None:
-        """The context steps for a family of data sets; None where nothing is tuned."""
+        """The context steps for a family of data sets; None without objectives."""
         if family not in FAMILIES:
             raise unknown("family of data sets", family, FAMILIES)
         if not self.objectives:
@@ -294,14 +288,14 @@ class Method(Steps):
         )
 
     def override(self, settings: Mapping[str, str | float | bool]) -> Method:
-        """The method with some settings replaced, as ``--set name=value`` and ``name[setting=value]`` do.
+        """Replace some settings, as ``--set name=value`` and ``name[setting=value]`` do.
 
         Names: an objective of the method, for its weight; ``lambda`` or ``weight`` for its one regulariser; the fields
         of its steps (steps, learning-rate …); calibrate and temperature; options of its init; and the settings of its
-        functions (:attr:`known_settings`).
+        functions (:attr:`defaults`).
         """
         method = self
-        # calibrate first, so that a temperature given together with it finds it in place
+        # calibrate first: a temperature may come with it
         for name in sorted(settings, key=lambda key: key != "calibrate"):
             method = method._with(name.replace("_", "-"), settings[name])
         return method
@@ -311,21 +305,36 @@ class Method(Steps):
         return name.replace("_", "-") in self._settable
 
     @property
+    def _regularisers(self) -> list[str]:
+        return [name for name in self.objectives if OBJECTIVES[name].on == TEXTS]
+
+    @property
     def _settable(self) -> list[str]:
-        weights = [*(["lambda", "weight"] if self._regularisers() else []), *self.objectives]
-        steps = [each.name.replace("_", "-") for each in fields(Steps)] if self.objectives else []
+        weights = [*(["lambda", "weight"] if self._regularisers else []), *self.objectives]
+        steps = [each.name for each in fields(Steps)] if self.objectives else []
         temperature = ["temperature"] if self.calibrate == "temperature" else []
-        return [*weights, *self.known_settings, *steps, "calibrate", *temperature, *INITS[self.init].options]
+        names = [*weights, *self.defaults, *steps, "calibrate", *temperature, *INITS[self.init].options]
+        return [name.replace("_", "-") for name in names]
 
     def _with(self, name: str, value: str | float | bool) -> Method:
         if name in ("lambda", "weight"):
-            name = self._regulariser(name)
+            found = self._regularisers or (list(self.objectives) if name == "weight" else [])
+            if len(found) != 1:
+                raise OtptError(
+                    f"Method {self.name!r} has {len(found)} objectives that {name} can set; expected one. Set a weight "
+                    f"by the name of its objective, or after its part, as in tpt+{(found or ['dispersion'])[-1]}"
+                    "[weight=20]."
+                )
+            name = found[0]
         key = name.replace("-", "_")
         if name in self.objectives:
             number = _validated(self.name, f"the weight of {name}", value, TypeAdapter(NonNegative))
             return replace(self, objectives={**self.objectives, name: number})
-        if name in self.known_settings:
-            return self._with_setting(key, value)
+        if key in self.defaults:
+            settings = {**self.settings, key: value}
+            # a caution about numbers by data set does not concern those that are given
+            lapsed = listed_datasets(self.settings.values()) and not listed_datasets(settings.values())
+            return replace(self, settings=settings, caution="" if lapsed else self.caution)
         if name not in self._settable and name != "temperature":
             raise unknown(f"setting of method {self.name!r}:", name, self._settable)
         number = _validated(self.name, name, value, _adapter(key))
@@ -333,29 +342,9 @@ class Method(Steps):
             return replace(self, **{key: number})
         if number not in CALIBRATIONS:
             raise unknown("calibrator", number, CALIBRATIONS)
-        known = replace(self, calibrate=number, settings={}, temperature=None).known_settings
-        own = {each: setting for each, setting in self.settings.items() if each.replace("_", "-") in known}
+        known = replace(self, calibrate=number, settings={}, temperature=None).defaults
+        own = {each: setting for each, setting in self.settings.items() if each in known}
         return replace(self, calibrate=number, settings=own, temperature=None)
-
-    def _with_setting(self, name: str, value: Any) -> Method:
-        settings = {**self.settings, name: value}
-        # a caution about numbers by data set does not concern those that are given
-        lapsed = listed_datasets(self.settings.values()) and not listed_datasets(settings.values())
-        return replace(self, settings=settings, caution="" if lapsed else self.caution)
-
-    def _regularisers(self) -> list[str]:
-        return [name for name in self.objectives if OBJECTIVES[name].on == TEXTS]
-
-    def _regulariser(self, asked: str) -> str:
-        found = self._regularisers() or (list(self.objectives) if asked == "weight" else [])
-        if len(found) == 1:
-            return found[0]
-        if not found:
-            raise OtptError(f"Method {self.name!r} has no regulariser, so no {asked} to set; c-tpt and o-tpt have one.")
-        raise OtptError(
-            f"Method {self.name!r} has {len(found)} objectives, so {asked} is ambiguous; set each by its name "
-            f"({', '.join(found)}), or write the weight after its part, as in tpt+{found[-1]}[weight=20]."
-        )
 
 
 @cache
@@ -365,7 +354,7 @@ def _adapter(name: str) -> TypeAdapter[Any]:
 
 
 def _validated(method: str, name: str, value: Any, adapter: TypeAdapter[Any], *, strict: bool = False) -> Any:
-    """The value in the adapter's type; without ``strict`` texts such as "2" and "on" are converted."""
+    """Validate a value by an adapter; without ``strict``, strings such as "2" and "on" are converted."""
     try:
         return adapter.validate_python(value, strict=strict)
     except ValidationError as error:
@@ -373,3 +362,106 @@ def _validated(method: str, name: str, value: Any, adapter: TypeAdapter[Any], *,
         where = ".".join([name.replace("_", "-"), *(str(each) for each in first["loc"][:1])])
         expected = first["msg"].replace("Input should be ", "")
         raise OtptError(f"Method {method!r}: {where} is {first['input']!r:.80}; expected {expected}.") from None
+
+
+# ---- kinds: how methods of an init, or with their own network, are prepared ----------------------------------------
+
+Methods = tuple[Method, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Kind:
+    """Methods that are prepared in the same way: methods of one init, or of an adaptation with its own network.
+
+    Attributes:
+        make: (backbone, settings, methods, cache) → groups, computed once per class list.
+        check: raise an :class:`OtptError` if ``make`` would, without computing anything.
+        names: prompts of words that a method starts from, or names in the results; the init's name by default.
+        facts: entries of ``config.json`` that describe the init beyond a prompt of words.
+        needs_image: whether a method needs the image itself.
+        needs_features: whether the methods need features of views.
+        needs_text_tower: False for methods on an image tower alone.
+        from_words: whether the initial context is made of words.
+        uses: field of :class:`otpt.settings.Settings` that only these methods read.
+        tunable: whether there is a context to tune.
+        one_text: whether a class has one text, as adaptations other than steps on the context require.
+        shares_texts: whether all images have the same text features.
+        base_classes: whether it was learned on base classes, which calibrators may need (``base_texts``).
+        served: whether the service can provide all inputs.
+        options: fields of :class:`otpt.Method` that only these methods use.
+        trained: whether they predict with a network trained for them, which only an evaluation reads.
+        evaluation: hooks of an evaluation.
+    """
+
+    make: Callable[[Any, Settings, Methods, FeatureCache | None], Sequence[Group]]
+    check: Callable[[Any, Settings, Methods], None] = lambda backbone, settings, methods: None
+    names: Callable[[Settings, Method], Sequence[Prompt | str]] | None = None
+    facts: Callable[[Settings, Method], Mapping[str, Any]] = lambda settings, method: {}
+    needs_image: Callable[[Method], bool] = lambda method: False
+    needs_features: bool = True
+    needs_text_tower: bool = True
+    from_words: bool = False
+    uses: str = ""
+    tunable: bool = True
+    one_text: bool = True
+    shares_texts: bool = True
+    base_classes: bool = False
+    served: bool = False
+    options: tuple[str, ...] = ()
+    trained: bool = False
+    evaluation: EvaluationHook = field(default_factory=EvaluationHook)
+
+
+INITS: dict[str, Kind] = {}
+NETWORKS: dict[str, Kind] = {}
+"""By adaptation: methods with their own network."""
+
+
+def register_kind(name: str, kind: Kind, *, only: Mapping[str, tuple[str, ...]]) -> None:
+    """Register an adaptation whose methods are prepared and run by a plugin.
+
+    Args:
+        name: value of a method's ``adapt``.
+        only: by axis, the values that it can be combined with; any on other axes.
+    """
+    NETWORKS[name] = kind
+    ADAPTATIONS[name] = Component(name, only=only)
+
+
+def kind_of(method: Method) -> Kind:
+    """The kind of a method."""
+    return NETWORKS[method.adapt] if method.adapt in NETWORKS else INITS[method.init]
+
+
+def recipe_for(settings: Settings, method: Method) -> ViewRecipe | None:
+    """The views that a method needs; None for a method that takes the image itself."""
+    recipe, kind = settings.recipe, kind_of(method)
+    if not kind.needs_features and kind is not INITS[method.init]:
+        return None
+    augmix = next((each for each in (settings.augmix, method.augmix) if each is not None), recipe.augmix)
+    views = recipe.n_views if method.views is None else method.views
+    if views == 1 and method.needs_all_views(*settings.place):
+        raise OtptError(
+            f"Method {method.name!r} needs several views of an image, but the settings have one; give a larger number "
+            "of views."
+        )
+    if not method.needs_views(*settings.place):
+        return replace(recipe, n_views=1, rounds=(), augmix=augmix)
+    # methods that take pixels, or carry a state, always see all views
+    in_rounds = not kind.needs_image(method) and method.scope != STREAM
+    rounds = tuple(each for each in recipe.rounds if in_rounds and each < views)
+    return replace(recipe, augmix=augmix, n_views=views, rounds=rounds)
+
+
+def recipes_for(settings: Settings, methods: Sequence[Method]) -> tuple[ViewRecipe, ...]:
+    """The largest recipe of each kind of views that methods need, in rounds if they share the same rounds."""
+    found: dict[str, ViewRecipe] = {}
+    for method in methods:
+        recipe = recipe_for(settings, method)
+        if recipe is None or not kind_of(method).needs_features:
+            continue
+        other = found.get(recipe.kind, recipe)
+        largest = recipe if recipe.n_views >= other.n_views else other
+        same = recipe == other or min(recipe.n_views, other.n_views) == 1
+        found[recipe.kind] = largest if same else largest.of(largest.n_views)
+    return tuple(found.values())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 import tomllib
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
@@ -13,17 +14,12 @@ from typing import Any
 from otpt.errors import OtptError, cannot_read, unknown
 from otpt.methods.method import Method
 from otpt.registry import (
-    ADAPTATIONS,
-    AGGREGATIONS,
     AXES,
-    CALIBRATIONS,
     CONTEXT,
-    GATES,
     NONE,
     OBJECTIVES,
     PARTS,
     TEXTS,
-    Component,
     Part,
     Weight,
     make_part,
@@ -41,13 +37,13 @@ _NAMES: dict[str, list[str]] = {"parts": [], "published": [], "field": []}
 
 
 def _named_part(name: str, table: Mapping[str, Any]) -> Part:
-    """A part of ``methods.toml``; its functions lend it weights, source and caution where it has none itself."""
+    """A part of ``methods.toml``; weights, source and caution default to those of its functions."""
     named = table.get("objectives", {})
     weights = {each: OBJECTIVES[each].weight for each in named} if isinstance(named, list) else named
     functions = [PARTS[each] for each in weights if each in PARTS]
     caution = " ".join(each.caution for each in functions if each.caution)
-    lent = {"source": functions[-1].source, "caution": caution} if functions else {}
-    return make_part(name, {**lent, **table, "objectives": weights})
+    defaults = {"source": functions[-1].source, "caution": caution} if functions else {}
+    return make_part(name, {**defaults, **table, "objectives": weights})
 
 
 def register_methods(table: Mapping[str, Any]) -> None:
@@ -61,7 +57,7 @@ register_methods(methods_table())
 
 
 def published_names() -> tuple[str, ...]:
-    """Names of the methods of the paper and of those that it compares or combines O-TPT with."""
+    """Names of the paper's methods and of those that it compares or combines O-TPT with."""
     return tuple(_NAMES["published"])
 
 
@@ -71,12 +67,12 @@ def field_names() -> tuple[str, ...]:
 
 
 def published_methods() -> Mapping[str, Method]:
-    """The methods of the paper and of those that it compares or combines O-TPT with, by name."""
+    """The paper's methods and those that it compares or combines O-TPT with, by name."""
     return {name: compose(name) for name in published_names()}
 
 
 def field_methods() -> Mapping[str, Method]:
-    """The field's other methods by name; any of their parts can be joined with others."""
+    """The field's other methods by name."""
     return {name: compose(name) for name in field_names()}
 
 
@@ -87,38 +83,8 @@ def known_parts() -> Mapping[str, Part]:
     return {name: PARTS[name] for axis in AXES for name in ordered if PARTS[name].axis == axis}
 
 
-def list_parts() -> list[dict[str, Any]]:
-    """One row per part: name, axis, summary, source, caution, weights of objectives, settings with their numbers."""
-    axes = {"adapt": ADAPTATIONS, "calibrate": CALIBRATIONS, "aggregate": AGGREGATIONS, "gate": GATES}
-    rows = []
-    for part in known_parts().values():
-        functions: list[Component] = [OBJECTIVES[name] for name in part.objectives]
-        functions += [axes[axis][value] for axis, value in part.values.items() if value in axes.get(axis, ())]
-        defaults = {name: setting.default for each in functions for name, setting in each.settings.items()}
-        rows.append(_row(part, part.axis, {**defaults, **part.settings}))
-    return rows
-
-
-def list_methods() -> list[dict[str, Any]]:
-    """One row per named method, as in :func:`list_parts`, with "paper" or "field" in place of the axis."""
-    rows = [_row(each, "paper", {**each.defaults, **each.settings}) for each in published_methods().values()]
-    return rows + [_row(each, "field", {**each.defaults, **each.settings}) for each in field_methods().values()]
-
-
-def _row(of: Part | Method, axis: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "name": of.name,
-        "axis": axis,
-        "summary": of.summary,
-        "source": of.source,
-        "caution": of.caution,
-        "objectives": dict(of.objectives),
-        "settings": {key.replace("_", "-"): value for key, value in settings.items()},
-    }
-
-
 def compose(name: str) -> Method:
-    """The method that a name describes.
+    """Make the method that a name describes.
 
     >>> compose("coop+o-tpt+sals").calibrate
     'sals'
@@ -154,7 +120,7 @@ def compose(name: str) -> Method:
 
 
 def _split(text: str, name: str) -> tuple[Part, str]:
-    """The part and its settings in brackets: "mine[weight=20]"."""
+    """Split "mine[weight=20]" into the part and its settings."""
     match = _PART.fullmatch(text.strip())
     if match is None:
         raise OtptError(f"The method name {name!r} has misplaced brackets; expected a name such as 'o-tpt[lambda=6]'.")
@@ -168,7 +134,7 @@ def _split(text: str, name: str) -> tuple[Part, str]:
 
 
 def _settings(part: Part, brackets: str, name: str) -> dict[str, str]:
-    """Settings in brackets; ``weight`` is that of the part's own objective."""
+    """Parse settings in brackets; ``weight`` is the weight of the part's own objective."""
     found: dict[str, str] = {}
     for item in filter(None, brackets.split(",")):
         key, equals, value = item.partition("=")
@@ -183,7 +149,7 @@ def _settings(part: Part, brackets: str, name: str) -> dict[str, str]:
 
 
 def _check_parts(name: str, parts: Sequence[Part]) -> None:
-    """Raise an ``OtptError`` for two parts that say the same, or for a part whose objective is missing."""
+    """Raise an ``OtptError`` for parts on the same axis, or for a part whose objective is missing."""
 
     def conflict(one: Part, other: Part, why: str) -> OtptError:
         return OtptError(f"The method {name!r} joins {one.name!r} and {other.name!r}, which conflict: {why}.")
@@ -211,7 +177,7 @@ def _check_parts(name: str, parts: Sequence[Part]) -> None:
 
 
 def get_method(name: str | Method) -> Method:
-    """A method by name (``o-tpt``, ``coop+o-tpt``), by file (``mine.toml``, ``mine.toml:gentle``), or unchanged.
+    """Return a method by name (``o-tpt``, ``coop+o-tpt``) or file (``mine.toml``, ``mine.toml:gentle``), or unchanged.
 
     Example:
         >>> get_method("O-TPT[lambda=6]+mta").aggregate
@@ -241,18 +207,18 @@ def get_method(name: str | Method) -> Method:
 
 
 def get_methods(names: Iterable[str | Method]) -> tuple[Method, ...]:
-    """Several methods by name, each once."""
+    """Return several methods by name, each once."""
     if isinstance(names, str):
         raise OtptError(f"The methods are the single text {names!r}; expected a list of names, such as [{names!r}].")
     found = tuple(get_method(name) for name in names)
-    repeated = [m.name for i, m in enumerate(found) if m.name in {other.name for other in found[:i]}]
+    repeated = [name for name, times in Counter(method.name for method in found).items() if times > 1]
     if repeated:
         raise OtptError(f"Method {repeated[0]!r} is given twice; each method is run once.")
     return found
 
 
 def load_methods(path: str | Path) -> Mapping[str, Method]:
-    """Methods of a TOML file: one table per method, its keys those of :class:`Method`.
+    """Read the methods of a TOML file: one table per method, with the keys of :class:`Method`.
 
     ::
 

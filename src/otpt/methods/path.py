@@ -2,8 +2,8 @@
 
     features → zero-shot logits of the views → gate → adapt → calibrate → aggregate → output
 
-Towers, gradients and logits are computed on the backbone's device, for the whole batch; then there is one copy to the
-host, where plain functions finish image by image (:mod:`otpt.methods.finish`).
+Towers, gradients and logits are computed on the backbone's device for the whole batch; after one copy to the host,
+plain functions finish image by image (:mod:`otpt.methods.finish`).
 """
 
 from __future__ import annotations
@@ -17,15 +17,13 @@ import torch
 from torch import Tensor
 
 from otpt.backbones import Backbone
-from otpt.calibration import BaseTexts
 from otpt.errors import OtptError
 from otpt.features.cache import FeatureCache
 from otpt.features.pipeline import EncodedImage
-from otpt.methods.finish import Extras, Output, call_function, call_gate, finish
-from otpt.methods.kinds import recipe_for
-from otpt.methods.method import Method, TuningConfig
-from otpt.methods.prompt_tuning.state import PromptState, Scores, mean_cosine
-from otpt.methods.prompt_tuning.tuner import failed_on, tune
+from otpt.methods.finish import Extras, Output, call_function, finish
+from otpt.methods.method import Method, TuningConfig, recipe_for
+from otpt.methods.state import PromptState, Scores, mean_cosine
+from otpt.methods.tuner import failed_on, tune
 from otpt.objectives import select_fraction
 from otpt.registry import ADAPTATIONS, CONTEXT, FIRST_PASS, GATES, INPUTS, NONE, PROMPT_STATE, STATE, STREAM
 from otpt.settings import Settings
@@ -36,17 +34,17 @@ from otpt.views import ViewRecipe, make_views
 GATED = "adapted"
 """Extra of a gated method: 1 if the image was adapted, 0 if it kept zero-shot."""
 AGREEING = 0.25
-"""The fraction of the views, the most confident ones, that must have the clean view's label for a budget to end."""
+"""Fraction of the views, the most confident ones, that must have the clean view's label for a budget to end."""
 
 Gates = Mapping[str, Sequence[tuple[bool, Extras]]]
 """By gated method, whether each image is adapted, and extras."""
 Tuned = Mapping[TuningConfig, tuple[Scores, Mapping[int, int]]]
-"""Scores of the tuned images by config, and which row of them an image of the batch has."""
+"""By config, the scores of the tuned images, and their rows by index in the batch."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """B images, each with the features of all kinds of views that are needed; ``seed`` is that of their views."""
+    """B images with the features of all kinds of views that are needed; ``seed`` draws their views."""
 
     images: Sequence[EncodedImage]
     seed: int
@@ -56,7 +54,7 @@ class Batch:
         return torch.stack([image.features[recipe.kind][: recipe.n_views] for image in self.images])
 
     def clean_features(self) -> Tensor:
-        """(B, D) unit features of the clean views, which are the same for all kinds of views."""
+        """(B, D) unit features of the clean views, equal for all kinds of views."""
         return torch.stack([next(iter(image.features.values()))[0] for image in self.images])
 
     def pixels(self, recipe: ViewRecipe, backbone: Backbone) -> Tensor:
@@ -74,8 +72,8 @@ class Batch:
 def is_enough(zero_shot: Tensor) -> bool:
     """Whether the most confident quarter of n views, and at least one, have the clean view's label; logits (n, C).
 
-    It depends on the image and the seed alone, so that the number of views does too: it is the same for any batch,
-    order and worker, and whether the other views were encoded for another method or not.
+    It depends on the image and the seed alone, so that the number of views is the same for any batch, order and worker,
+    and whether or not more views were encoded for another method.
     """
     labels = zero_shot.argmax(dim=1)
     return bool((labels[select_fraction(zero_shot, AGREEING)] == labels[0]).all())
@@ -84,37 +82,31 @@ def is_enough(zero_shot: Tensor) -> bool:
 class PromptGroup:
     """Methods under one prompt state; see :class:`otpt.methods.inits.Group`.
 
-    Args:
-        base_texts: on the host, for calibrations of learned prompts that look at their base classes.
+    Attributes:
+        recipes: the views of each method.
+        constants: parameters of functions that all images share.
+        cache: of gradients at the init.
     """
 
     def __init__(
-        self,
-        prompt: str,
-        methods: tuple[Method, ...],
-        backbone: Any,
-        state: PromptState,
-        settings: Settings,
-        *,
-        base_texts: BaseTexts | None = None,
+        self, prompt: str, methods: tuple[Method, ...], backbone: Any, state: PromptState, settings: Settings
     ) -> None:
         self.prompt, self.methods, self.state = prompt, methods, state
         recipes = [recipe_for(settings, method) for method in methods]
         self.recipes = [recipe for recipe in recipes if recipe is not None]
-        """The views of each method."""
         self.cache: FeatureCache | None = None
-        """Where gradients at the init are stored."""
         self._tower, self._official = backbone.family, settings.official_precision
-        self._constants = {"logit_scale": state.logit_scale, "base_texts": base_texts, PROMPT_STATE: state}
+        self.constants: dict[str, Any] = {"logit_scale": state.logit_scale, PROMPT_STATE: state}
         if settings.stream_length is not None:
-            self._constants["stream_length"] = settings.stream_length
+            self.constants["stream_length"] = settings.stream_length
         self._settings = {method.name: method.settings_for(*settings.place) for method in methods}
-        self._configs = {method.name: method.tuning(*settings.place) for method in methods if method.tunes}
+        configs = {method.name: method.tuning(*settings.place) for method in methods if method.tunes}
+        self._configs = {name: config for name, config in configs.items() if config is not None}
         self._stream_state: dict[str, dict[str, Any]] = {}
         self._in_order = any(method.scope == STREAM for method in methods)
 
     def outputs(self, batch: Batch) -> list[list[Output]]:
-        """For each method the outputs of all images; those that need the same number of views go together."""
+        """Return the outputs of all images, method by method; images with the same number of views go together."""
         found: dict[tuple[str, int], Output] = {}
         for recipe in dict.fromkeys(self.recipes):
             methods = [method for method, own in zip(self.methods, self.recipes, strict=True) if own == recipe]
@@ -131,10 +123,9 @@ class PromptGroup:
         return [[found[method.name, i] for i in range(len(batch.images))] for method in self.methods]
 
     def views_needed(self, recipe: ViewRecipe, features: Tensor | None) -> int:
-        """The number of views that an image needs: the first round that is enough, or all.
+        """Number of views that an image with ``features`` (n, D) of its first views needs: a round's, or all.
 
-        ``features`` (n, D) are those of its first views. A round is decided by its own views alone: a product with more
-        rows may differ in the last bit, and a tie be decided in another way.
+        A round is decided by its own views alone: a product with more rows may differ in the last bit.
         """
         if features is None:
             return recipe.n_views
@@ -150,43 +141,53 @@ class PromptGroup:
     def _predict(
         self, methods: Sequence[Method], recipe: ViewRecipe, batch: Batch, extras: Extras
     ) -> list[list[Output]]:
-        """The outputs of images that need the same views: image by image, one per method."""
+        """Return the outputs of images that need the same views: image by image, one per method."""
         names = [str(image.task.key) for image in batch.images]
         views, starts = self.state.inputs(batch, recipe)
         initial = on_device = self.state.initial(views, starts)
         gates: dict[str, list[tuple[bool, Extras]]] = {}
-        gated = [method for method in methods if method.gate != NONE]
-        if gated:
-            (initial,) = scores_to_host([initial])
-            gates = {method.name: self._gate(method, initial, names) for method in gated}
+        for method in (each for each in methods if each.gate != NONE):
+            if not gates:
+                (initial,) = scores_to_host([initial])
+            gate, settings = GATES[method.gate], self._settings[method.name]
+            gates[method.name] = [
+                call_function(gate, "gate", self._available(initial.image(i)), settings, name, None)
+                for i, name in enumerate(names)
+            ]
         tuned = self._tune(methods, gates, views, starts, on_device, names)
         initial, *scores = scores_to_host([initial, *(scores for scores, _ in tuned.values())])
         tuned = {config: (own, tuned[config][1]) for config, own in zip(tuned, scores, strict=True)}
 
         def finish_image(i: int) -> list[Output]:
-            before = initial.image(i)
+            before, outputs = initial.image(i), []
             given = {**self._available(before), INPUTS: views[i], FIRST_PASS: batch.images[i].task.first_pass}
-            return [self._finish(method, before, given, gates, tuned, i, names[i], extras) for method in methods]
+            for method in methods:
+                is_open, more = gates[method.name][i] if method.name in gates else (True, {})
+                now = before
+                if is_open:
+                    now, own = self._adapt(method, before, given, tuned, i, names[i])
+                    more = {**own, **more}
+                if method.gate != NONE:
+                    more = {**more, GATED: float(is_open)}
+                options = {"tower": self._tower, "official": self._official, "name": names[i]}
+                settings = self._settings[method.name]
+                outputs.append(finish(method, before, now, given, settings, extras={**extras, **more}, **options))
+            return outputs
 
         if self._in_order or len(names) == 1:
             return [finish_image(i) for i in range(len(names))]
         return in_threads(finish_image, range(len(names)))
 
     def _available(self, scores: Scores) -> dict[str, Any]:
-        """What a function may ask for of one image under the initial prompt."""
+        """Parameters of functions for one image under the initial prompt."""
         assert scores.features is not None
         assert scores.view_logits is not None
         return {
-            **self._constants,
+            **self.constants,
             "features": scores.features[0],
             "text_features": scores.text_features[0],
             "zero_shot": scores.view_logits[0],
         }
-
-    def _gate(self, method: Method, initial: Scores, names: Sequence[str]) -> list[tuple[bool, Extras]]:
-        """Whether a method adapts the images."""
-        gate, settings = GATES[method.gate], self._settings[method.name]
-        return [call_gate(gate, self._available(initial.image(i)), settings, name) for i, name in enumerate(names)]
 
     def _tune(
         self,
@@ -198,30 +199,23 @@ class PromptGroup:
         names: Sequence[str],
     ) -> Tuned:
         """Tune each distinct config once, on the images for which a gate of its methods is open."""
-        wanted: dict[TuningConfig, set[int]] = {}
         all_views = any(method.needs_adapted_views for method in methods)
-        for method in methods:
-            config = self._configs.get(method.name)
-            own = gates.get(method.name)
-            adapted = {i for i in range(len(views)) if own is None or own[i][0]}
-            if config is not None and adapted:
-                wanted.setdefault(config, set()).update(adapted)
+        wanted: dict[tuple[int, ...], list[TuningConfig]] = {}
+        for config in dict.fromkeys(self._configs.values()):
+            own = [gates.get(method.name) for method in methods if self._configs.get(method.name) == config]
+            images = tuple(i for i in range(len(views)) if any(gate is None or gate[i][0] for gate in own))
+            if images:
+                wanted.setdefault(images, []).append(config)
         found: dict[TuningConfig, tuple[Scores, Mapping[int, int]]] = {}
-        for images in dict.fromkeys(tuple(sorted(each)) for each in wanted.values()):
-            configs = [config for config, each in wanted.items() if tuple(sorted(each)) == images]
-            zero_shot = initial.view_logits
-            assert zero_shot is not None
-            own_views, own_starts = views, starts
-            if len(images) < len(views):
-                own_views, zero_shot = _rows(views, images), _rows(zero_shot, images)
-                own_starts = None if starts is None else _rows(starts, images)
+        for images, configs in wanted.items():
+            assert initial.view_logits is not None
             try:
                 tuned = tune(
                     self.state,
-                    own_views,
+                    _rows(views, images),
                     configs,
-                    zero_shot=zero_shot,
-                    starts=own_starts,
+                    zero_shot=_rows(initial.view_logits, images),
+                    starts=None if starts is None else _rows(starts, images),
                     cache=self.cache,
                     all_views=all_views,
                 )
@@ -231,52 +225,20 @@ class PromptGroup:
             found |= {config: (scores, at) for config, scores in tuned.items()}
         return found
 
-    def _finish(
-        self,
-        method: Method,
-        before: Scores,
-        given: Mapping[str, Any],
-        gates: Gates,
-        tuned: Tuned,
-        i: int,
-        name: str,
-        extras: Extras,
-    ) -> Output:
-        """Adapt, calibrate and aggregate image ``i`` by a method; ``given`` is what functions may ask for."""
-        settings, config = self._settings[method.name], self._configs.get(method.name)
-        available, now, more = dict(given), before, dict(extras)
-        is_open, of_gate = gates[method.name][i] if method.name in gates else (True, {})
-        if is_open and method.adapt != CONTEXT:
-            now, own = self._call_adaptation(method, before, available, name)
-            more |= own
-        elif is_open and config is not None:
-            scores, at = tuned[config]
-            now = scores.image(at[i])
-            if now.features is not None:  # they depend on the context
-                available["features"] = now.features[0]
-        if method.gate != NONE:
-            more |= {**of_gate, GATED: float(is_open)}
-        return finish(
-            method,
-            before,
-            now,
-            available,
-            settings,
-            tower=self._tower,
-            official=self._official,
-            name=name,
-            extras={"mean_cosine": float(now.mean_cosine[0]), **more},
-        )
-
-    def _call_adaptation(
-        self, method: Method, before: Scores, available: Mapping[str, Any], name: str
+    def _adapt(
+        self, method: Method, before: Scores, available: Mapping[str, Any], tuned: Tuned, i: int, name: str
     ) -> tuple[Scores, Extras]:
-        """Adapt an image by a function, which gives logits of the views or text features."""
+        """Adapt image ``i`` of the batch, by the steps on its context or by a function; also return extras."""
+        if method.adapt == CONTEXT:
+            if not method.tunes:
+                return before, {}
+            scores, rows = tuned[self._configs[method.name]]
+            return scores.image(rows[i]), {}
         value = ADAPTATIONS[method.adapt]
         carried = self._stream_state.setdefault(method.name, {})
         given = {**available, "logits": available["zero_shot"], STATE: carried}
         shape = tuple(available["text_features" if value.gives_texts else "zero_shot"].shape)
-        found, extras = call_function(value, "adaptation", given, self._settings[method.name], shape, name)
+        found, extras = call_function(value, "adaptation", given, self._settings[method.name], name, shape)
         if not value.gives_texts:
             return replace(before, logits=found[:1], view_logits=found[None]), extras
         logits = self.state.logits(available["features"], found)
@@ -293,4 +255,4 @@ def scores_to_host(scores: Sequence[Scores]) -> list[Scores]:
 
 def _rows(tensor: Tensor, images: Sequence[int]) -> Tensor:
     """Rows of (B, …), stacked one by one: a list of indices would be copied to the device and waited for."""
-    return torch.stack([tensor[i] for i in images])
+    return tensor if len(images) == len(tensor) else torch.stack([tensor[i] for i in images])

@@ -1,4 +1,4 @@
-"""All methods on the images of one class list, and the one loop that predicts images."""
+"""Prediction of images of one class list by several methods, and the loop over batches of images."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from otpt.features.cache import FeatureCache
 from otpt.features.pipeline import EncodedImage, FeaturePipeline, ImageTask
 from otpt.methods.finish import Output
 from otpt.methods.inits import Column, Group, by_kind, columns
-from otpt.methods.kinds import kind_of, recipes_for
-from otpt.methods.method import Method
+from otpt.methods.method import Method, kind_of, recipes_for
 from otpt.methods.path import Batch, PromptGroup
 from otpt.prompts import DEFAULT_PROMPTS
 from otpt.registry import STREAM
@@ -26,25 +25,24 @@ from otpt.threads import cancellable, in_threads, one_thread
 from otpt.transfers import to_device, to_host
 
 IMAGES_TOGETHER = 8
-"""On a GPU; as many contexts go through its text tower together."""
+"""Images per batch on a GPU, equal to the contexts that go through its text tower together."""
 
 
 class Predictor:
-    """Predicts images of one class list by all methods; text features are computed once, when it is made.
+    """Predict images of one class list by several methods; text features are computed once, at construction.
 
     Args:
-        cache: of features, which holds gradients at the init too; None to compute all of them.
-        groups: prepared methods, where their text features do not come from the backbone.
+        cache: of features and of gradients at the init.
+        groups: prepared methods, if their text features do not come from the backbone.
 
     Attributes:
-        methods: in the order of the outputs under the first prompt.
-        columns: (prompt, method) of an image's outputs, in their order.
+        columns: (prompt, method) of an image's outputs, in order.
         recipes: the views whose features are needed.
-        groups: the methods by their initial prompt, with their text features.
-        sees_all_first: a method sees all images of a set before it predicts the first.
+        groups: the methods by initial prompt, with their text features.
+        sees_all_first: whether a method sees all images of a set before it predicts the first.
         rejector: scores images that fit none of the classes; None without ``reject=``.
         at_once: number of images processed concurrently within the memory budget; one for stream methods.
-        one_pass: the images of a batch go through together, as they do on a GPU; on a CPU one thread has each.
+        one_pass: whether the images of a batch are processed together, as on a GPU, or one per thread.
     """
 
     def __init__(
@@ -84,7 +82,7 @@ class Predictor:
                 )
         self._prompted = [group for group in self.groups if isinstance(group, PromptGroup)]
         tuned = [group for group in self._prompted if any(method.needs_context for method in group.methods)]
-        # graphs of text features are retained as long as the budget allows; the others are computed for each image
+        # retain graphs of text features within the budget; the others are computed for each image
         left, largest = settings.memory_budget, 1
         for state in (group.state for group in tuned):
             size = state.graph_bytes
@@ -97,7 +95,7 @@ class Predictor:
         in_order = any(method.scope == STREAM for method in methods)
         self.at_once = 1 if in_order else max(settings.memory_budget // largest, 1)
         if cache is not None:
-            # many prompts, or a context for each class, would fill the cache with gradients instead of features
+            # gradients of many prompts, or of a context for each class, would take more space than the features
             numbers = sum(state.init.numel() for state in {group.state for group in tuned})
             for group in tuned:
                 views = max(recipe.n_views for recipe in group.recipes)
@@ -111,28 +109,23 @@ class Predictor:
         return sum(each.graph_bytes + each.text_features.nbytes + each.encoder.nbytes for each in states)
 
     def task(self, key: Any, source: Any, *, seed: int | None = None, **more: Any) -> ImageTask:
-        """An image for :func:`stream`; ``key`` is what messages call it. The seed is the settings' by default."""
+        """Make a task for :func:`stream`; ``key`` names the image in messages. The seed defaults to the settings'."""
         seed = self.settings.seed if seed is None else seed
         return ImageTask(key, source, self.recipes, seed, keep_image=self.keep_image, predictor=self, **more)
 
     def missing_views(self, image: EncodedImage) -> dict[str, int]:
-        """Kinds of views of which an image needs more than it has, and the number to encode next."""
+        """Kinds of views of which a method needs more than the image has, and the number to encode next."""
         found = {}
         for recipe in self.recipes:
-            known = image.features[recipe.kind]
-            if len(known) < recipe.n_views and not self._is_enough(recipe.kind, known):
+            known, needed = image.features[recipe.kind], 0
+            if len(known) < recipe.n_views:
+                with one_thread():
+                    for group in self._prompted:
+                        own = [each for each in group.recipes if each.kind == recipe.kind and each.n_views > 1]
+                        needed = max([needed, *(group.views_needed(each, known) for each in dict.fromkeys(own))])
+            if needed > len(known):
                 found[recipe.kind] = next((n for n in recipe.rounds if n > len(known)), recipe.n_views)
         return found
-
-    def _is_enough(self, kind: str, features: Tensor) -> bool:
-        """Whether no method needs more views of this kind than those with features (n, D)."""
-        with one_thread():
-            return all(
-                group.views_needed(recipe, features) <= len(features)
-                for group in self._prompted
-                for recipe in dict.fromkeys(group.recipes)
-                if recipe.kind == kind and recipe.n_views > 1
-            )
 
     def view_logits(self, image: EncodedImage) -> Tensor | None:
         """Zero-shot logits (V, C) of all views of an image, under the first initial prompt that all images share."""
@@ -144,7 +137,7 @@ class Predictor:
         return None if found is None else found[0]
 
     def __call__(self, batch: Batch) -> list[list[Output]]:
-        """The outputs of each image, column by column."""
+        """Return the outputs of each image, column by column."""
         found: dict[Column, list[Output]] = {}
         for group in self.groups:
             for method, own in zip(group.methods, group.outputs(batch), strict=True):
@@ -153,7 +146,7 @@ class Predictor:
         return outputs if self.rejector is None else _mark(self.rejector, batch, outputs)
 
     def of_features(self, views: Tensor) -> list[list[Output]]:
-        """The outputs of images of which only features (B, V, D) are known, the clean view first."""
+        """Return the outputs of images given by features (B, V, D), the clean view first."""
         kinds = {recipe.kind for recipe in self.recipes}
         task = self.task("features", _no_image)
         images = [EncodedImage(task, dict.fromkeys(kinds, own)) for own in to_device(views, self._device)]
@@ -170,12 +163,11 @@ def stream(
     """Yield batches of (image, its outputs by column, or the error), in order.
 
     The one loop of ``predict``, ``evaluate``, the service and Ray. Threads of the pipeline decode and augment ahead;
-    tasks may belong to different predictors. Budgets are spent in plain passes: the first views of a batch are encoded,
-    then more views of the images that are not decided. On a CPU one thread has each image, on a GPU they go through
-    together.
+    tasks may belong to different predictors. With a budget the first views of a batch are encoded, then more views of
+    the undecided images. On a CPU each image has one thread, on a GPU the images of a batch are processed together.
 
     Args:
-        catch: an exception of a prediction takes its place; otherwise it is raised.
+        catch: yield exceptions of predictions instead of raising them.
     """
 
     def predict(batch: Batch) -> list[Any]:
@@ -220,7 +212,7 @@ def _together(images: Sequence[EncodedImage]) -> Iterator[Batch]:
 
 
 def _mark(rejector: Rejector, batch: Batch, outputs: list[list[Output]]) -> list[list[Output]]:
-    """All outputs of an image with its score, and a flag if it is rejected."""
+    """Add the rejection score to all outputs of an image, and a flag if it is rejected."""
     (scores,) = to_host([rejector(batch.clean_features())])
     marked = []
     for value, own in zip(scores.tolist(), outputs, strict=True):

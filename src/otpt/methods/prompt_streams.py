@@ -1,4 +1,7 @@
-"""Contexts that are carried from image to image: DynaPrompt and HisTPT. The order of images matters."""
+"""Contexts carried from image to image: DynaPrompt and HisTPT.
+
+Arguments and results are those of :mod:`otpt.methods.caches`; further views keep their zero-shot logits.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,8 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from otpt.methods.caches import in_first_row
-from otpt.methods.prompt_tuning.state import PromptState
-from otpt.methods.prompt_tuning.tuner import adamw_first_step
+from otpt.methods.state import PromptState
+from otpt.methods.tuner import adamw_first_step
 from otpt.objectives import entropy_of_mean, fraction_of, select_fraction, view_entropies
 from otpt.prompts import Linearisation
 from otpt.registry import Count, Fraction, NonNegative, Positive, Probability, adaptation
@@ -26,10 +29,13 @@ _DYNA = {
 }
 
 
-# ---- DynaPrompt -----------------------------------------------------------------------------------------------------
-
-
 @adaptation(**_DYNA)
+@adaptation(
+    **_DYNA,
+    name="dyna-prompt-released",
+    summary="DynaPrompt as released: numbers of contexts are taken as places in the order of their entropies.",
+    settings={"dyna_released": 1},
+)
 def dyna_prompt(
     features: Tensor,
     logits: Tensor,
@@ -39,6 +45,7 @@ def dyna_prompt(
     dyna_rate: Positive = 5e-3,
     dyna_decay: NonNegative = 0.01,
     dyna_ratio: Fraction = 0.1,
+    dyna_released: bool = False,
 ) -> Tensor:
     """DynaPrompt: several contexts are carried along; an image tunes those that suit it, and the oldest.
 
@@ -46,36 +53,12 @@ def dyna_prompt(
     of the other views' largest logits, the oldest context i is tuned, and all j with h_j < h_i and g_j > g_i: one AdamW
     step on the mean of their entropies of the mean prediction, over the int(V·ratio) most confident views. Decay
     shrinks the offsets of all contexts. The logits are the mean over the tuned contexts. Where all were used, the
-    oldest is reset to the initial context first.
-
-    Args:
-        features, logits: (V, D) and (V, C).
-
-    Returns:
-        (V, C): the first row is the prediction, further views keep their zero-shot logits.
+    oldest is reset to the initial context first. With ``dyna_released`` the tuned contexts may be others than those
+    that both criteria agree on, or one of them twice.
     """
     pool = state.setdefault("pool", _Pool(prompt_state, dyna_prompts))
-    found = pool.step(features, select_prompts, rate=dyna_rate, decay=dyna_decay, ratio=dyna_ratio)
-    return in_first_row(found.to(logits), logits)
-
-
-@adaptation(**_DYNA)
-def dyna_prompt_released(
-    features: Tensor,
-    logits: Tensor,
-    prompt_state: PromptState,
-    state: dict[str, Any],
-    dyna_prompts: Count = 12,
-    dyna_rate: Positive = 5e-3,
-    dyna_decay: NonNegative = 0.01,
-    dyna_ratio: Fraction = 0.1,
-) -> Tensor:
-    """DynaPrompt as released: numbers of contexts are taken as places in the order of their entropies.
-
-    So the contexts that are tuned may be others than those that both criteria agree on, or one of them twice.
-    """
-    pool = state.setdefault("pool", _Pool(prompt_state, dyna_prompts))
-    found = pool.step(features, select_as_released, rate=dyna_rate, decay=dyna_decay, ratio=dyna_ratio)
+    select = select_as_released if dyna_released else select_prompts
+    found = pool.step(features, select, rate=dyna_rate, decay=dyna_decay, ratio=dyna_ratio)
     return in_first_row(found.to(logits), logits)
 
 
@@ -149,9 +132,6 @@ def gradient_of(prompts: PromptState, context: Tensor, views: Tensor, loss: Call
     return line.vjp(cotangent)[0]
 
 
-# ---- HisTPT ---------------------------------------------------------------------------------------------------------
-
-
 @adaptation(
     only=_INITS,
     shared_texts=True,
@@ -173,18 +153,12 @@ def his_tpt(
     his_keep: Probability = 0.99,
     his_ratio: Fraction = 0.1,
 ) -> Tensor:
-    """HisTPT: one context is tuned along the stream towards what remembered texts say of each image.
+    """HisTPT: one context is tuned along the stream towards the predictions of remembered texts.
 
     The target is t = Σ_k w_k p_k of the clean view under the means of three memories of texts (global, recent, hard),
     w = softmax(−H(p_k)). One SGD step with momentum on the mean cross-entropy −Σ t·log p of the int(V·ratio) most
     confident views. Then the tuned texts enter the recent memory (32), the mean of its 16 entries of largest entropy
     the hard one, and global ← 0.99·global + 0.01·(recent mean + hard mean)/2. The state holds 65·C·D numbers.
-
-    Args:
-        features, logits: (V, D) and (V, C).
-
-    Returns:
-        (V, C): the first row is the prediction, further views keep their zero-shot logits.
     """
     if not state:
         state |= {"context": prompt_state.init.clone(), "momentum": None}

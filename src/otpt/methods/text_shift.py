@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from otpt.methods.prompt_tuning.tuner import adamw_first_step
+from otpt.methods.tuner import adamw_first_step
 from otpt.objectives import entropy_of_mean, select_fraction
 from otpt.registry import Fraction, Positive, adaptation
 
@@ -21,6 +21,13 @@ _PUBLISHED = {"shift_rate": {"fine-grained": 1e-3, "shift": 5e-3}}
 
 
 @adaptation(gives="texts", source="Sui et al., WACV 2025", settings=_PUBLISHED)
+@adaptation(
+    name="tps-shared",
+    gives="texts",
+    summary="TPS with one shift for all classes.",
+    source="Sui et al., WACV 2025",
+    settings={**_PUBLISHED, "shift_shared": 1},
+)
 def tps(
     zero_shot: Tensor,
     features: Tensor,
@@ -28,6 +35,7 @@ def tps(
     logit_scale: float,
     shift_rate: Positive = 5e-3,
     shift_ratio: Fraction = 0.1,
+    shift_shared: bool = False,
 ) -> Tensor:
     """TPS: TPT's entropy minimised by one step on a shift of each class's text features, without the text tower.
 
@@ -36,25 +44,10 @@ def tps(
     Args:
         shift_rate: lr, how far each coordinate moves.
         shift_ratio: fraction of the views that is selected, the most confident ones (at least one).
+        shift_shared: one shift z for all classes, whose gradient is Σ_c g_c.
     """
     gradient = _gradient(zero_shot, features, text_features, logit_scale, shift_ratio)
-    return normalize(text_features + _step(gradient, shift_rate), dim=-1)
-
-
-@adaptation(gives="texts", source="Sui et al., WACV 2025", settings=_PUBLISHED)
-def tps_shared(
-    zero_shot: Tensor,
-    features: Tensor,
-    text_features: Tensor,
-    logit_scale: float,
-    shift_rate: Positive = 5e-3,
-    shift_ratio: Fraction = 0.1,
-) -> Tensor:
-    """TPS with one shift for all classes.
-
-    E' with one shift z, whose gradient is Σ_c g_c: (C, D) → (C, D).
-    """
-    gradient = _gradient(zero_shot, features, text_features, logit_scale, shift_ratio).sum(dim=0)
+    gradient = gradient.sum(dim=0) if shift_shared else gradient
     return normalize(text_features + _step(gradient, shift_rate), dim=-1)
 
 
@@ -95,14 +88,14 @@ def leading_directions(text_features: Tensor) -> Tensor:
 
 @lru_cache(maxsize=4)
 def _leading_directions(numbers: bytes, classes: int, width: int) -> Tensor:
-    """Of the (C, D) float64 numbers themselves: images that share texts share the decomposition."""
+    """Keyed by the (C, D) float64 numbers: images that share texts share the decomposition."""
     texts = torch.frombuffer(bytearray(numbers), dtype=torch.float64).view(classes, width)
     _, sizes, directions = torch.linalg.svd(texts, full_matrices=False)
     return directions[: leading_count(sizes, classes, width)].mT.contiguous()
 
 
 def leading_count(sizes: Tensor, classes: int, width: int) -> int:
-    """How many singular values are above the threshold, at least one."""
+    """Number of singular values above the threshold, at least one."""
     beta = min(classes, width) / max(classes, width)
     omega = 0.56 * beta**3 - 0.95 * beta**2 + 1.82 * beta + 1.43
     return max(int((sizes > omega * sizes.quantile(0.5)).sum()), 1)

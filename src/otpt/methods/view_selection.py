@@ -55,12 +55,7 @@ def adte(logits: Tensor, state: dict[str, Any], adte_ratio: Fraction = 0.1) -> T
     Score of a view: Σ_c p_c^{q_c}/(1 − q_c); the int(V·ratio) smallest are averaged. q_c runs from 0.01 to 0.9 with
     log π_c, π the leading eigenvector of the mean predictions of confident images by predicted class (20 per class,
     after each image). Shannon's entropy is the score until 100 images are stored. The state holds 20·C² numbers.
-
-    Args:
-        logits: (V, C).
-
-    Returns:
-        log p, (V, C): the first row is the prediction, further views keep their own.
+    Returns log p (V, C): the first row is the prediction, further views keep their own.
     """
     present = state["margins"] >= 0 if state else torch.zeros(0)
     orders = class_orders(state["bank"], present) if int(present.sum()) >= _TRUSTED else None
@@ -150,13 +145,7 @@ def gs_bias(
 
     ℓ + 0.9·b + 0.1·h, where b minimises the entropy of the mean prediction of the most confident of the first
     ``bias_views`` views and h is the sum of the step before. The steps end early if the entropy has changed by more
-    than a quarter. The spatial part needs features of patches and is left out.
-
-    Args:
-        logits: (V, C).
-
-    Returns:
-        (V, C).
+    than a quarter. The spatial part needs features of patches and is left out. (V, C) → (V, C).
     """
     views, keep = logits[:bias_views], 1 - bias_momentum
     bias = before = torch.zeros_like(logits[0])

@@ -13,7 +13,7 @@ from otpt.classifier import calibrations_by_method
 from otpt.data.classes import ClassList
 from otpt.errors import OtptError, unknown
 from otpt.methods import Method, Output, calibration_facts, columns, compose, kind_of, recipe_for, templates_of
-from otpt.methods.kinds import INITS
+from otpt.methods.method import INITS
 from otpt.prediction import Prediction, predictions
 from otpt.prompts import Templates
 from otpt.registry import STREAM

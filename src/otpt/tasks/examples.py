@@ -42,9 +42,9 @@ from otpt.features.pipeline import embed
 from otpt.images import LIMITS, UrlLimits
 from otpt.methods import Method, Methods, register_methods, text_state
 from otpt.methods.gaussians import ridge_precision
-from otpt.methods.kinds import INITS, Kind
+from otpt.methods.method import INITS, Kind
 from otpt.methods.path import PromptGroup
-from otpt.methods.prompt_tuning.state import PromptState
+from otpt.methods.state import PromptState
 from otpt.prompts import DEFAULT_PROMPTS, TextFeatures
 from otpt.settings import Settings
 

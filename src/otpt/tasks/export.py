@@ -25,7 +25,7 @@ from otpt.calibration.maps import CalibrationMap
 from otpt.errors import OtptError
 from otpt.files import write_atomically
 from otpt.methods import Method
-from otpt.methods.kinds import INITS, kind_of
+from otpt.methods.method import INITS, kind_of
 from otpt.objectives import view_entropies
 from otpt.settings import MULTI_LABEL
 

@@ -14,8 +14,7 @@ from torch.nn.functional import normalize
 
 from otpt.methods import get_method
 from otpt.methods.gaussians import adapt_gda, dota, oga
-from otpt.methods.online import label_prior, lsa, onzeta, pta
-from otpt.methods.propagation import ecalp
+from otpt.methods.online import ecalp, label_prior, lsa, onzeta, pta
 
 SCALE = 10.0
 DIGITS = {"rtol": 0, "atol": 6e-7}

@@ -12,8 +12,7 @@ from torch import Tensor, nn
 
 from otpt.errors import OtptError
 from otpt.methods import get_method
-from otpt.methods.maple import MapleState
-from otpt.methods.prompt_align import alignment, prompt_align, source_moments
+from otpt.methods.maple import MapleState, alignment, prompt_align, source_moments
 from otpt.prompts.learned import MaplePrompts, fingerprint, read_learned, write_learned
 
 NAMES = ["cat", "dog", "red panda"]

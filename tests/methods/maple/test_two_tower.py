@@ -13,9 +13,11 @@ from torch import Tensor
 
 from otpt.backbones import Backbone
 from otpt.errors import OtptError
-from otpt.methods import get_method
+from otpt.methods import get_method, tuner
 from otpt.methods.maple import MapleState
-from otpt.methods.prompt_tuning import Scores, TuningConfig, tune, tuner
+from otpt.methods.method import TuningConfig
+from otpt.methods.state import Scores
+from otpt.methods.tuner import tune
 from otpt.prompts.learned import MaplePrompts, read_learned
 
 pytestmark = pytest.mark.slow
@@ -51,8 +53,7 @@ def prompts(folder: Path, kind: str, depth: int) -> MaplePrompts:
     return found
 
 
-@pytest.mark.parametrize("kind", ["vit", "timm", "hybrid"])
-@pytest.mark.parametrize(("depth", "blocks"), [(2, 2), (3, 4)])
+@pytest.mark.parametrize(("kind", "depth", "blocks"), [("vit", 2, 2), ("vit", 3, 4), ("timm", 3, 4), ("hybrid", 3, 4)])
 def test_forward_is_the_literal_one(kind: str, depth: int, blocks: int, tmp_path: Path) -> None:
     """Also with the published depths of 3 and 9, and blocks after the last prompts."""
     side = MapleState(backbone(kind, blocks), NAMES, prompts(tmp_path, kind, depth))
@@ -91,8 +92,9 @@ def test_several_steps_and_the_learning_rate_of_shifts(tmp_path: Path) -> None:
     torch.testing.assert_close(found.softmax(-1), expected.softmax(-1), rtol=0, atol=1e-9)
 
 
-@pytest.mark.parametrize("kind", ["vit", "timm", "hybrid"])
-@pytest.mark.parametrize("method", TUNED)
+@pytest.mark.parametrize(
+    ("kind", "method"), [*(("vit", method) for method in TUNED), ("timm", "maple+o-tpt"), ("hybrid", "maple+o-tpt")]
+)
 def test_the_gradient_of_the_selected_views_is_that_of_all(kind: str, method: str, tmp_path: Path) -> None:
     """Six of 64 views go through the graph here, all of them there."""
     side = MapleState(backbone(kind, 4), NAMES, prompts(tmp_path, kind, 3))
@@ -118,12 +120,11 @@ def test_the_gradient_of_the_selected_views_is_that_of_all(kind: str, method: st
         torch.testing.assert_close(found[f"prompt_learner.{name}"], gradient, rtol=1e-9, atol=1e-11)
 
 
-@pytest.mark.parametrize("method", TUNED)
-def test_all_views_are_those_of_the_literal_way(method: str, tmp_path: Path) -> None:
+def test_all_views_are_those_of_the_literal_way(tmp_path: Path) -> None:
     """Logits and features of all views, before and after tuning, for aggregations that look at them."""
     side = MapleState(backbone("vit"), NAMES, prompts(tmp_path, "vit", 2))
     oracle = LiteralMaple(tiny_model("vit"), NAMES, maple_state("vit", 2))
-    config = get_method(method).tuning("fine-grained")
+    config = get_method("maple+o-tpt").tuning("fine-grained")
     initial = at_init(side, pixels())
     tuned = tuned_by(side, pixels(), [config])
     torch.testing.assert_close(initial.view_logits[0], oracle.logits(pixels(), oracle.start), **EXACT)

@@ -14,7 +14,9 @@ from torch import Tensor
 
 from otpt.errors import OtptError
 from otpt.methods import get_method, names_with_attributes
-from otpt.methods.prompt_tuning import PromptState, TuningConfig, prompt_state, tune
+from otpt.methods.method import TuningConfig
+from otpt.methods.state import PromptState, prompt_state
+from otpt.methods.tuner import tune
 from otpt.prompts import Prompt, PromptEncoder
 from otpt.registry import OBJECTIVES
 
@@ -32,6 +34,7 @@ ATTRIBUTES = {
 PEERS = ["a-tpt", "a-tpt-released", "soc", "d-tpt", "tpt+moments", "soc+c-tpt"]
 STATIC = ["c-tpt+static", "o-tpt+static", "a-tpt+static", "a-tpt-released+static", "soc+static", "d-tpt+static"]
 TCA = ["tca", "tca-single", "attributes+tpt", "attributes+o-tpt", "tca+static"]
+TWO_STEP = {"two-step": "on"}
 VIEWS = 30
 
 
@@ -47,18 +50,18 @@ def few_attributes(count: int) -> dict[str, list[str]]:
 
 @cache
 def images(kind: str) -> tuple[Tensor, Tensor]:
-    """Pixels (3, V, 3, S, S) of images whose views resemble each other, and their features."""
+    """Pixels (2, V, 3, S, S) of images whose views resemble each other, and their features."""
     generator = torch.Generator().manual_seed(5)
     size = {"vit": 32, "resnet": 64}[kind]
-    shared = torch.randn(3, 1, 3, size, size, generator=generator, dtype=torch.float64)
-    pixels = shared + 0.5 * torch.randn(3, VIEWS, 3, size, size, generator=generator, dtype=torch.float64)
+    shared = torch.randn(2, 1, 3, size, size, generator=generator, dtype=torch.float64)
+    pixels = shared + 0.5 * torch.randn(2, VIEWS, 3, size, size, generator=generator, dtype=torch.float64)
     backbone = tiny_backbone(kind, "float64")
     return pixels, torch.stack([backbone.encode_pixels(image) for image in pixels])
 
 
 @cache
 def sides(kind: str, attributes: int) -> tuple[LiteralTuner, PromptState]:
-    """The oracle and the text side, without attributes for 0."""
+    """The oracle and the prompt state, without attributes for 0."""
     backbone, model = tiny_backbone(kind, "float64"), tiny_clip(kind, dtype=torch.float64)
     if not attributes:
         return LiteralTuner(model, SimpleTokenizer(), NAMES), prompt_state(backbone, NAMES)
@@ -88,23 +91,28 @@ def check(kind: str, attributes: int, config: TuningConfig) -> Tensor:
     found = tune(text, features, [config])[config]
     torch.testing.assert_close(found.logits.softmax(-1), expected, rtol=0, atol=1e-10)
     torch.testing.assert_close(found.contexts, contexts, rtol=0, atol=1e-8)
-    batches = [tune(text, part, [config])[config].logits for part in (features[:2], features[2:])]
+    batches = [tune(text, part, [config])[config].logits for part in (features[:1], features[1:])]
     assert torch.equal(torch.cat(batches), found.logits)
     start = text.initial(features).logits.softmax(-1)
     assert (expected - start).abs().max() > 1e-4, "tuning must change something, or the test shows nothing"
     return expected
 
 
-@pytest.mark.parametrize("kind", ["vit", "resnet"])
-@pytest.mark.parametrize("family", ["fine-grained", "shift"])
-@pytest.mark.parametrize("name", PEERS)
+@pytest.mark.parametrize(
+    ("name", "family", "kind"),
+    [
+        *((name, "fine-grained", "vit") for name in PEERS),
+        *((name, "shift", "vit") for name in ("a-tpt-released", "soc")),
+        *((name, "fine-grained", "resnet") for name in ("a-tpt", "tpt+moments")),
+    ],
+)
 def test_every_peer_equals_the_literal_way(name: str, family: str, kind: str) -> None:
     check(kind, 0, config_of(name, family))
 
 
 @pytest.mark.parametrize(
     ("name", "settings"),
-    [*((name, {"steps": 3}) for name in ("a-tpt", "soc", "d-tpt", "tpt+moments")), ("a-tpt", {"two-step": "on"})],
+    [*((name, {"steps": 2}) for name in ("a-tpt", "soc", "d-tpt")), ("tpt+moments", {"steps": 3}), ("a-tpt", TWO_STEP)],
 )
 def test_several_steps_and_two_step_mode(name: str, settings: dict[str, Any]) -> None:
     check("vit", 0, config_of(name, **settings))
@@ -114,8 +122,10 @@ def test_several_steps_and_two_step_mode(name: str, settings: dict[str, Any]) ->
     ("name", "settings"), [("soc", {"huber-delta": 0.05}), ("soc", {"huber-delta": 0.9}), ("d-tpt", {"reverse-kl": 1})]
 )
 def test_settings_reach_the_loss(name: str, settings: dict[str, float]) -> None:
-    changed, usual = config_of(name, **settings), config_of(name)
-    assert not torch.equal(check("vit", 0, changed), check("vit", 0, usual))
+    _, text = sides("vit", 0)
+    usual = config_of(name)
+    found = tune(text, images("vit")[1], [usual])[usual].logits.softmax(-1)
+    assert (check("vit", 0, config_of(name, **settings)) - found).abs().max() > 1e-9
 
 
 def test_moments_are_not_seen_by_a_single_step() -> None:
@@ -132,11 +142,10 @@ def test_moments_are_not_seen_by_a_single_step() -> None:
 # ---- static prompts ----
 
 
-@pytest.mark.parametrize("kind", ["vit", "resnet"])
-@pytest.mark.parametrize("name", STATIC)
+@pytest.mark.parametrize(("name", "kind"), [*((name, "vit") for name in STATIC), ("soc+static", "resnet")])
 def test_a_static_prompt_is_the_step_of_the_regulariser_alone(name: str, kind: str) -> None:
     config = config_of(name)
-    assert not config.view_weights
+    assert not config.weights_on("views")
     check(kind, 0, config)
 
 

@@ -12,7 +12,8 @@ from torch.nn import functional as F
 
 from otpt.backbones import Backbone
 from otpt.methods import published_methods
-from otpt.methods.prompt_tuning import prompt_state, tune
+from otpt.methods.state import prompt_state
+from otpt.methods.tuner import tune
 from otpt.prompts import Prompt, tokenize_prompts
 
 NAMES = ["cat", "red panda", "photo of x"]

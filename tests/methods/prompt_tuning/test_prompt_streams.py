@@ -13,13 +13,12 @@ from otpt.errors import OtptError
 from otpt.methods import get_method
 from otpt.methods.prompt_streams import (
     dyna_prompt,
-    dyna_prompt_released,
     fused,
     his_tpt,
     select_as_released,
     select_prompts,
 )
-from otpt.methods.prompt_tuning.state import PromptState, state_of_texts
+from otpt.methods.state import PromptState, state_of_texts
 
 EXACT = {"rtol": 0, "atol": 1e-10}
 SCALE, CLASSES, WIDTH, TOKENS, VIEWS = 20.0, 5, 7, 3, 20
@@ -105,8 +104,7 @@ def literal_dyna(images: list[Tensor], count: int, rate: float, *, released: boo
 def test_dyna_prompt_is_the_literal_one(released: bool) -> None:
     """Long enough that contexts are reset and several are tuned at once."""
     images = stream(25)
-    function = dyna_prompt_released if released else dyna_prompt
-    found = run(function, images, dyna_prompts=4, dyna_rate=0.05)
+    found = run(dyna_prompt, images, dyna_prompts=4, dyna_rate=0.05, dyna_released=released)
     expected = literal_dyna(images, 4, 0.05, released=released)
     for own, literal in zip(found, expected, strict=True):
         torch.testing.assert_close(own, literal, **EXACT)

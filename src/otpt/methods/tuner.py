@@ -2,11 +2,11 @@
 
 **One step, closed form.** From an empty state one AdamW step is θ₁ = (1 − lr·wd)·θ₀ − lr·g/(|g| + ε). The gradient is
 g = Σ w·g_view + Σ λ·g_text, where g_text is a constant of the prompt state and g_view needs one vector–Jacobian product
-per image (:meth:`PromptState.pull_back`). Configs that share a view objective share its product; what a further method
-costs is one forward pass of the text features.
+per image (:meth:`PromptState.pull_back`). Configs that share a view objective share its product; a further method costs
+one forward pass of the text features.
 
-**Many steps**, C-TPT's two-step mode, and images with an initial context of their own use torch's AdamW. Selected views
-are those of the initial context and stay the same over all steps.
+**Many steps**, C-TPT's two-step mode, and images with their own initial context use torch's AdamW. Views are selected
+under the initial context and stay the same over all steps.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -25,9 +26,9 @@ from otpt._version import __version__
 from otpt.errors import OtptError
 from otpt.features.cache import FeatureCache
 from otpt.methods.method import TuningConfig
-from otpt.methods.prompt_tuning.state import Point, PromptState, Scores, in_passes, mean_cosine
+from otpt.methods.state import Point, PromptState, Scores, in_passes
 from otpt.objectives import SELECTED_BY, Range, logit_range
-from otpt.registry import OBJECTIVES, VIEWS
+from otpt.registry import OBJECTIVES, TEXTS, VIEWS
 from otpt.transfers import to_device, to_host
 
 ADAM_EPSILON = 1e-8
@@ -54,9 +55,8 @@ def tune(
     """Tune the context of each image by each distinct config.
 
     Args:
-        state: the prepared prompt.
-        views: (B, V, …) what the state sees of the images, the clean view first.
-        zero_shot: (B, V, C) logits under the initial contexts, if they are known.
+        views: (B, V, …) inputs of the state, the clean view first.
+        zero_shot: (B, V, C) logits under the initial contexts, if known.
         starts: (B, n, W) initial contexts of the images; θ₀ by default.
         cache: of gradients at θ₀ on disk.
         all_views: score all views under the tuned contexts, not only the clean one.
@@ -74,15 +74,14 @@ def tune(
             found[config] = tune_many_steps(
                 state, views, config, zero_shot=zero_shot, starts=starts, all_views=all_views
             )
-    own = [config for config in steps if config.view_weights or state.moves_images]
+    own = [config for config in steps if config.weights_on(VIEWS) or state.moves_images]
     if own:
         together = state.predict(views, torch.cat([steps[config][0] for config in own]), all_views=all_views)
         found |= zip(own, _split(together, len(views)) if len(own) > 1 else [together], strict=True)
     for config, (contexts, skipped) in steps.items():
-        if config not in found:  # no objective sees the views: all images get the same context
-            texts = state.encode_shared(config, contexts[0])
-            cosine = mean_cosine(state.class_features(texts)).expand(len(views))
-            found[config] = state.scores(views, texts.expand(len(views), -1, -1), cosine, all_views=all_views)
+        if config not in found:  # no objective depends on the views: all images get the same context
+            texts = state.encode_shared(config, contexts[0]).expand(len(views), -1, -1)
+            found[config] = state.scores(views, texts, all_views=all_views)
         found[config] = replace(found[config], contexts=contexts, skipped=skipped)
     return found
 
@@ -95,23 +94,19 @@ def _one_step(
     gradients: dict[ViewObjective, Tensor],
     cache: FeatureCache | None,
 ) -> tuple[Tensor, Tensor]:
-    """Contexts (B, n, W) after one step, and (B,) whose gradient was not finite; configs share ``gradients``."""
+    """Contexts (B, n, W) after one step, and (B,) whether the gradient was not finite; configs share ``gradients``."""
     settings = dict(config.settings)
     total = torch.zeros(len(views), *state.init.shape, dtype=state.init.dtype, device=state.init.device)
-    for name, weight in config.view_weights:
-        component = OBJECTIVES[name]
-        objective = ViewObjective(
-            name,
-            config.reference if component.takes_range else "",
-            config.selected_count(views.shape[1]),
-            config.selection,
-            tuple((key, value) for key, value in config.settings if key in component.settings),
-        )
+    for name, weight in config.weights_on(VIEWS):
+        component, count = OBJECTIVES[name], config.selected_count(views.shape[1])
+        reference = config.reference if component.takes_range else ""
+        own = tuple((key, value) for key, value in config.settings if key in component.settings)
+        objective = ViewObjective(name, reference, count, config.selection, own)
         if objective not in gradients:
             compute = _view_gradients if cache is None else partial(_cached_gradients, cache)
             gradients[objective] = compute(state, views, zero_shot, objective)
         total = total + weight * gradients[objective]
-    for name, weight in config.text_weights:
+    for name, weight in config.weights_on(TEXTS):
         total = total + weight * state.text_gradient(name, settings)
     skipped = ~total.flatten(1).isfinite().all(dim=1)
     stepped = adamw_first_step(state.init, total, learning_rate=config.learning_rate, weight_decay=config.weight_decay)
@@ -119,33 +114,26 @@ def _one_step(
 
 
 def _split(scores: Scores, images: int) -> list[Scores]:
-    """Scores of several configs one after another, as one for each."""
+    """Split the concatenated scores of several configs."""
     fields = {name: each for name, each in vars(scores).items() if each is not None}
     parts = zip(*(each.split(images) for each in fields.values()), strict=True)
     return [Scores(**dict(zip(fields, part, strict=True))) for part in parts]
 
 
 def failed_on(error: OtptError, names: Sequence[str], configs: Sequence[TuningConfig]) -> OtptError:
-    """The error of a user's objective with the images that it failed on; objectives themselves see no names."""
+    """Add the names of the images to the error of a user's objective."""
     if not any(OBJECTIVES[each].digest for config in configs for each, _ in config.weights):
         return error
     where = f"The image was {names[0]!r}" if len(names) == 1 else f"The images were {names[0]!r} to {names[-1]!r}"
     return OtptError(f"{error} {where}.")
 
 
-@dataclass(frozen=True)
-class ViewObjective:
-    """All of a config that the gradient of a view objective depends on.
-
-    Attributes:
-        reference: see :class:`TuningConfig`; "" for objectives without one.
-        count: number of selected views.
-        settings: those of the objective.
-    """
+class ViewObjective(NamedTuple):
+    """The fields of a config that the gradient of a view objective depends on; it selects ``views`` views."""
 
     name: str
     reference: str
-    count: int
+    views: int
     selection: str = "confident"
     settings: tuple[tuple[str, float], ...] = ()
 
@@ -154,7 +142,7 @@ def _view_gradients(state: PromptState, views: Tensor, zero_shot: Tensor, object
     """∇_θ of a view objective at θ₀ for each image, (B, n, W)."""
     gradients, selected, own = [], [], []
     for image, logits in zip(views, zero_shot, strict=True):
-        chosen = SELECTED_BY[objective.selection](logits, objective.count)
+        chosen = SELECTED_BY[objective.selection](logits, objective.views)
         at_init = logits[chosen]
         cosines = (at_init - state.logit_bias) / state.logit_scale
         with torch.enable_grad():
@@ -173,7 +161,7 @@ def _view_gradients(state: PromptState, views: Tensor, zero_shot: Tensor, object
 def _cached_gradients(
     cache: FeatureCache, state: PromptState, views: Tensor, zero_shot: Tensor, objective: ViewObjective
 ) -> Tensor:
-    """:func:`_view_gradients`, of which the cache may have some: a further one-step method needs no backward pass."""
+    """:func:`_view_gradients` with a cache: a further one-step method needs no backward pass."""
     keys = [gradient_key(state, each, objective) for each in to_host([views])[0]]
     stored = {i: cache.get(key, kind="gradients") for i, key in enumerate(keys)}
     device = state.init.device
@@ -193,8 +181,8 @@ def gradient_key(state: PromptState, views: Tensor, objective: ViewObjective) ->
     """64 hexadecimal digits of all that the gradient at θ₀ for view features (V, D) on the host depends on."""
     image = hashlib.sha256(f"{views.dtype} {tuple(views.shape)} ".encode())
     image.update(views.detach().contiguous().numpy().tobytes())
-    facts = [*vars(objective).values(), image.hexdigest(), state.fingerprint, __version__, torch.__version__]
-    facts.append(OBJECTIVES[objective.name].digest)  # a user may change a function and keep its name
+    facts = [*objective, image.hexdigest(), state.fingerprint, __version__, torch.__version__]
+    facts.append(OBJECTIVES[objective.name].digest)  # a user may change a function under the same name
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
 
@@ -223,7 +211,7 @@ def tune_many_steps(
 def _tune_pass(
     state: PromptState, images: Tensor, zero_shot: Tensor, config: TuningConfig, start: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """Tuned contexts (b, n, W) of one pass of images, and whose gradient was not finite at some step."""
+    """Tuned contexts (b, n, W) of one pass of images, and (b,) whether a gradient was not finite."""
     chosen = SELECTED_BY[config.selection](zero_shot, config.selected_count(images.shape[1]))
     selected, own = _gather(images, chosen), _gather(zero_shot, chosen)
     cosines = (own - state.logit_bias) / state.logit_scale
@@ -239,7 +227,7 @@ def _tune_pass(
     optimiser = torch.optim.AdamW([contexts], lr=config.learning_rate, weight_decay=config.weight_decay)
     bad = torch.zeros(len(images), dtype=torch.bool, device=contexts.device)
     first: Range | None = None
-    parts = [config.view_weights, config.text_weights] if config.two_step else [config.weights]
+    parts = [config.weights_on(VIEWS), config.weights_on(TEXTS)] if config.two_step else [config.weights]
     for part in config.steps * [part for part in parts if part]:
         point = point or state.linearise(contexts.detach(), selected)
         gradient, now = _gradient(

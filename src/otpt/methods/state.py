@@ -52,8 +52,8 @@ class Scores:
         text_features: (B, C, D) that they come from; (1, C, D) where all images share them.
         mean_cosine: (B,) mean cosine similarity between text features of different classes.
         skipped: (B,) whether a gradient was not finite, so that the image kept the initial context.
-        view_logits: (B, V, C) of all views; None where they were not asked for.
-        features: (B, V, D) of all views; None where they are those at the init.
+        view_logits: (B, V, C) of all views; None if they were not requested.
+        features: (B, V, D) of all views; None if they equal those at the init.
         contexts: (B, n, W) tuned contexts; None at the init.
     """
 
@@ -66,7 +66,7 @@ class Scores:
     contexts: Tensor | None = None
 
     def image(self, i: int) -> Scores:
-        """Those of one image, B = 1."""
+        """The scores of one image, B = 1."""
         found = {name: each[i : i + 1] for name, each in vars(self).items() if each is not None}
         if len(self.text_features) == 1:  # all images share them
             found["text_features"] = self.text_features
@@ -94,18 +94,19 @@ def mean_cosine(text_features: Tensor) -> Tensor:
     return (total - text_features.square().sum(dim=(-2, -1))) / (classes * (classes - 1))
 
 
-def in_passes(function: Callable[..., tuple[Tensor, ...]], *inputs: Tensor, size: int) -> tuple[Tensor, ...]:
-    """Apply ``function`` to exactly ``size`` rows of ``inputs`` at a time and join what it returns.
+def in_passes(function: Callable[..., Tensor | tuple[Tensor, ...]], *inputs: Tensor, size: int) -> tuple[Tensor, ...]:
+    """Apply ``function`` to exactly ``size`` rows of ``inputs`` at a time and concatenate its results.
 
     The last pass is filled by repeating its last row and cut afterwards, so that shapes, and with them the rounding of
-    matrix products, never depend on how many rows there are.
+    matrix products, never depend on the number of rows.
     """
     outputs = []
     rows = len(inputs[0])
     for start in range(0, rows, size):
-        # made on the device: an index from the host would have to be waited for
+        # made on the device: an index from the host would wait for it
         indices = (torch.arange(start, start + size, device=each.device).clamp(max=rows - 1) for each in inputs)
         found = function(*(each[index] for each, index in zip(inputs, indices, strict=True)))
+        found = (found,) if isinstance(found, Tensor) else found
         outputs.append([each[: rows - start] for each in found])
     return tuple(torch.cat(parts) if len(parts) > 1 else parts[0] for parts in zip(*outputs, strict=True))
 
@@ -123,9 +124,8 @@ class PromptState:
         text_features: (T, D), E₀; one text per class, T = C, unless classes have attributes.
         attributes: texts per class.
         logit_scale, logit_bias: ℓ = scale · v·e + bias.
-        contexts_per_pass: contexts that go through the text tower together. Always exactly this many, by repeating the
-            last: the size of a matrix product may change its rounding, and what an image gets must not depend on its
-            neighbours. One on a CPU, where the classes of one context fill the cores already.
+        contexts_per_pass: number of contexts that go through the text tower together; see :func:`in_passes`. One on a
+            CPU, where the classes of one context fill the cores.
     """
 
     attributes = 1
@@ -146,7 +146,7 @@ class PromptState:
         tunes: bool = True,
         facts: Mapping[str, object] | None = None,
     ) -> None:
-        """``tunes``: build the graph now. ``facts``: what else gradients depend on, for :attr:`fingerprint`."""
+        """``tunes``: build the graph now. ``facts``: further dependencies of gradients, for :attr:`fingerprint`."""
         self.class_names, self.encoder, self.init = tuple(class_names), encoder, init
         self.logit_scale, self.logit_bias = logit_scale, logit_bias
         self.contexts_per_pass = contexts_per_pass or (1 if init.device.type == "cpu" else 8)
@@ -157,12 +157,12 @@ class PromptState:
         self.text_features = self.linearisation.text_features[0] if tunes else self.encode(init)
 
     def encoder_input(self, context: Tensor) -> Tensor:
-        """A context (n, W) as the encoder takes it: once for each context of a pass."""
+        """Repeat a context (n, W) for each context of a pass."""
         return context.expand(self.contexts_per_pass, -1, -1)
 
     @cached_property
     def linearisation(self) -> Linearisation:
-        """The text features at θ₀ with their graph, which serves every image."""
+        """The text features at θ₀ with their graph, shared by all images."""
         return Linearisation(self.encoder, self.encoder_input(self.init))
 
     @property
@@ -171,7 +171,7 @@ class PromptState:
         return self.linearisation.graph_bytes if "linearisation" in vars(self) else 0
 
     def release(self) -> None:
-        """Drop the graph; each image then computes its own."""
+        """Release the graph; each image then computes its own."""
         if "linearisation" in vars(self):
             self.linearisation.release()
 
@@ -179,7 +179,7 @@ class PromptState:
     def fingerprint(self) -> str:
         """64 hexadecimal digits of all that a gradient at θ₀ depends on besides the image features, rounding included.
 
-        E₀ also shows another precision, processor or kernel where these change the last bits.
+        E₀ also reveals a precision, processor or kernel that changes the last bits.
         """
         numbers = {"contexts": self.contexts_per_pass, "scale": self.logit_scale, "bias": self.logit_bias}
         digest = hashlib.sha256(json.dumps({**self._facts, **numbers}, sort_keys=True).encode())
@@ -197,8 +197,10 @@ class PromptState:
         return text_features
 
     def inputs(self, batch: Batch, recipe: ViewRecipe) -> tuple[Tensor, Tensor | None]:
-        """What the state sees of the images, unit features (B, V, D) with the clean view first, and their initial
-        contexts (B, n, W); None where all start from θ₀."""
+        """Unit features (B, V, D) of the images, the clean view first, and their initial contexts (B, n, W).
+
+        The contexts are None if all images start from θ₀.
+        """
         return batch.features(recipe), None
 
     def starts_of(self, clean: Tensor) -> Tensor | None:
@@ -206,7 +208,7 @@ class PromptState:
         return None
 
     def initial(self, views: Tensor, starts: Tensor | None = None) -> Scores:
-        """Images under their initial contexts."""
+        """Score images under their initial contexts."""
         if starts is not None:
             return replace(self.predict(views, starts, all_views=True), features=views)
         shared = self.class_features(self.text_features)
@@ -220,28 +222,24 @@ class PromptState:
         )
 
     def predict(self, views: Tensor, contexts: Tensor, *, all_views: bool = False) -> Scores:
-        """Images (B, V, D) under contexts (m·B, n, W): one forward pass of the text tower for each."""
+        """Score images (B, V, D) under contexts (m·B, n, W): one forward pass of the text tower for each."""
+        (texts,) = in_passes(self.encoder.encode, contexts, size=self.contexts_per_pass)
+        return self.scores(views, texts, all_views=all_views)
 
-        def encode(contexts: Tensor) -> tuple[Tensor, ...]:
-            texts = self.encoder.encode(contexts)
-            return texts, mean_cosine(self.class_features(texts))
-
-        texts, cosines = in_passes(encode, contexts, size=self.contexts_per_pass)
-        return self.scores(views, texts, cosines, all_views=all_views)
-
-    def scores(self, views: Tensor, texts: Tensor, cosines: Tensor, *, all_views: bool) -> Scores:
-        """Images (B, V, D) with text features (m·B, T, D), one by one: a product's size may change its rounding."""
+    def scores(self, views: Tensor, texts: Tensor, *, all_views: bool) -> Scores:
+        """Score images (B, V, D) with texts (m·B, T, D), one by one: a product's size may change its rounding."""
         pairs = [(views[i % len(views)], own) for i, own in enumerate(texts)]
+        of_classes = self.class_features(texts)
         return Scores(
             logits=torch.stack([self.logits(image[:1], own)[0] for image, own in pairs]),
-            text_features=self.class_features(texts),
-            mean_cosine=cosines,
+            text_features=of_classes,
+            mean_cosine=torch.stack([mean_cosine(own) for own in of_classes]),
             skipped=torch.zeros(len(pairs), dtype=torch.bool, device=views.device),
             view_logits=torch.stack([self.logits(image, own) for image, own in pairs]) if all_views else None,
         )
 
     def linearise(self, contexts: Tensor | None, selected: Tensor) -> Point:
-        """The state at contexts (b, n, W), or at θ₀, with the selected views (b, k, D)."""
+        """Linearise at contexts (b, n, W), or at θ₀, with the selected views (b, k, D)."""
         line = self.linearisation if contexts is None else Linearisation(self.encoder, contexts)
         return Point(line.text_features, selected, lambda texts, images: line.vjp(texts))
 
@@ -251,9 +249,7 @@ class PromptState:
         The cotangent on the text features is ∂L/∂E = scale · (∂L/∂ℓ)ᵀ V_S, a C×D matrix.
         """
         cotangents = [self.logit_scale * each.mT @ image for each, image in zip(of_logits, selected, strict=True)]
-        (found,) = in_passes(
-            lambda each: (self.linearisation.vjp(each),), torch.stack(cotangents), size=self.contexts_per_pass
-        )
+        (found,) = in_passes(self.linearisation.vjp, torch.stack(cotangents), size=self.contexts_per_pass)
         return found
 
     def text_objective(
@@ -269,18 +265,16 @@ class PromptState:
         """∇_θ of a text objective at θ₀, (n, W); computed once."""
         own = {name: value for name, value in settings.items() if name in OBJECTIVES[objective].settings}
         key = (objective, tuple(own.items()))
-        with self._computing:  # several images at a time ask for the same one
+        with self._computing:  # images in other threads need it too
             if key not in self._text_gradients:
                 features = self.linearisation.text_features.detach().requires_grad_()
                 with torch.enable_grad():
                     value = self.text_objective(objective, features, own).sum()
                 (cotangent,) = torch.autograd.grad(value, features)
-                self._text_gradients[key] = self._of_texts(cotangent)
+                gradient = self.linearisation.vjp(cotangent)[0].flatten()
+                others = self.init.numel() - len(gradient)  # parts of the context that the texts do not depend on
+                self._text_gradients[key] = F.pad(gradient, (0, others)).view_as(self.init)
         return self._text_gradients[key]
-
-    def _of_texts(self, cotangent: Tensor) -> Tensor:
-        """∇_θ at θ₀, (n, W), of a cotangent (contexts per pass, T, D) on the text features."""
-        return self.linearisation.vjp(cotangent)[0]
 
     def encode_shared(self, key: Hashable, context: Tensor) -> Tensor:
         """Text features (T, D) of a tuned context (n, W) that all images share; computed once per ``key``."""
@@ -295,7 +289,7 @@ class PromptState:
 
 
 class AttributeState(PromptState):
-    """C·A texts, those of a class in a row; a class has the sum of the probabilities of its A texts (TCA).
+    """C·A texts, A consecutive ones per class, whose probabilities are summed (TCA).
 
     P_c = Σ_a exp ℓ_ca / Σ_{c'a} exp ℓ_c'a is the softmax of the class logits ℓ_c = log Σ_a exp ℓ_ca.
     """
@@ -303,14 +297,14 @@ class AttributeState(PromptState):
     def __init__(self, class_names: Sequence[str], texts: int, *args: Any, **more: Any) -> None:
         self.attributes = texts // len(class_names)
         super().__init__(class_names, *args, **more)
-        self._facts["attributes"] = self.attributes  # the same texts may be grouped in another way
+        self._facts["attributes"] = self.attributes  # the same texts can be grouped differently
 
     def logits(self, image_features: Tensor, text_features: Tensor) -> Tensor:
         """ℓ_c = log Σ_a exp(scale · v·e_ca + bias): (…, V, D) and (…, C·A, D) → (…, V, C)."""
         return self._by_class(super().logits(image_features, text_features)).logsumexp(dim=-1)
 
     def pull_back(self, of_logits: Tensor, selected: Tensor, zero_shot: Tensor) -> Tensor:
-        """A class passes its gradient on in proportion to exp ℓ_ca."""
+        """See :class:`PromptState`; the gradient of a class is shared in proportion to exp ℓ_ca."""
         shares = [self._by_class(super(AttributeState, self).logits(v, self.text_features)) for v in selected]
         of_texts = of_logits[..., None] * torch.stack(shares).softmax(dim=-1)
         return super().pull_back(of_texts.flatten(-2), selected, zero_shot)
@@ -339,9 +333,9 @@ def prompt_state(
     """Prepare the text features of classes under a prompt, or under texts that replace one.
 
     Args:
-        attributes: of each class; "{attribute} {name}" then takes the place of the name.
-        tunes: build the graph of the text features at once.
-        kind: of the state; ``more`` are its further arguments.
+        attributes: of each class; "{attribute} {name}" then replaces the name.
+        tunes: build the graph of the text features now.
+        kind: class of the state; ``more`` are its further arguments.
     """
     names = tuple(class_names)
     texts = names if attributes is None else names_with_attributes(names, attributes)
@@ -363,17 +357,13 @@ def prompt_state(
     digest = hashlib.sha256()
     for tensor in (tokens.ids, tokens.slots, tokens.rows):
         digest.update(f"\n{tuple(tensor.shape)} ".encode() + tensor.cpu().contiguous().numpy().tobytes())
+    facts = {"backbone": backbone.fingerprint, "device": backbone.device.type, "memory": memory_budget}
     options: dict[str, Any] = {
         "logit_scale": backbone.logit_scale,
         "logit_bias": backbone.logit_bias,
         "contexts_per_pass": contexts_per_pass,
         "tunes": tunes,
-        "facts": {
-            "backbone": backbone.fingerprint,
-            "device": backbone.device.type,
-            "memory": memory_budget,
-            "tokens": digest.hexdigest(),
-        },
+        "facts": {**facts, "tokens": digest.hexdigest()},
         **more,
     }
     init = tokens.start.to(device=backbone.device, dtype=backbone.dtype)
@@ -386,7 +376,7 @@ class _FunctionEncoder(PromptEncoder):
     """A user's function, context by context."""
 
     def __init__(self, encoder: Encoder, classes: int, device: torch.device) -> None:
-        # the size of its graph is unknown; one byte, so that it is retained
+        # the size of its graph is unknown; with one byte it is retained
         super().__init__([torch.arange(classes)], device, graph_bytes=1, memory_budget=MEMORY_BUDGET)
         self._encoder = encoder
 
@@ -397,29 +387,24 @@ class _FunctionEncoder(PromptEncoder):
 def state_of_texts(
     texts: Tensor | Encoder, context: Tensor | None, views: Tensor, *, logit_scale: float, logit_bias: float
 ) -> PromptState:
-    """The state of text features (C, D), or of an encoder at an initial context (n, W); without a backbone."""
+    """Prepare text features (C, D), or an encoder at an initial context (n, W), without a backbone."""
     if isinstance(texts, Tensor):
-        _check_texts(texts, views)
-        encoder: PromptEncoder = FixedEncoder(F.normalize(texts.detach(), dim=-1))
-        classes, init = len(texts), texts.new_empty(0, 1)
+        found, init = texts.detach(), texts.new_empty(0, 1)
+    elif context is None or context.ndim != 2:
+        given = "no context" if context is None else f"a context of shape {tuple(context.shape)}"
+        raise OtptError(f"A function that encodes contexts came with {given}; expected context= of shape (n, W).")
     else:
-        if context is None or context.ndim != 2:
-            given = "no context" if context is None else f"a context of shape {tuple(context.shape)}"
-            raise OtptError(f"A function that encodes contexts came with {given}; expected context= of shape (n, W).")
         with torch.no_grad():
-            first = texts(context)
-        _check_texts(first, views)
-        classes, init, encoder = len(first), context.detach().clone(), _FunctionEncoder(texts, len(first), first.device)
-    names = [str(i) for i in range(classes)]
-    tunes = not isinstance(texts, Tensor)
+            found, init = texts(context), context.detach().clone()
+    if found.ndim != 2 or len(found) < 2 or found.shape[1] != views.shape[2]:
+        raise OtptError(
+            f"Text features of shape {tuple(found.shape)} and views of shape {tuple(views.shape)} were given; expected "
+            "(C, D) with two classes or more, and (B, V, D)."
+        )
+    encoder: PromptEncoder = FixedEncoder(F.normalize(found, dim=-1))
+    if not isinstance(texts, Tensor):
+        encoder = _FunctionEncoder(texts, len(found), found.device)
+    names, tunes = [str(i) for i in range(len(found))], not isinstance(texts, Tensor)
     return PromptState(
         names, encoder, init, logit_scale=logit_scale, logit_bias=logit_bias, contexts_per_pass=1, tunes=tunes
     )
-
-
-def _check_texts(texts: Tensor, views: Tensor) -> None:
-    if texts.ndim != 2 or len(texts) < 2 or texts.shape[1] != views.shape[2]:
-        raise OtptError(
-            f"Text features of shape {tuple(texts.shape)} and views of shape {tuple(views.shape)} were given; expected "
-            "(C, D) with two classes or more, and (B, V, D)."
-        )
