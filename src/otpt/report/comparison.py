@@ -105,7 +105,7 @@ class Comparison:
 
     @property
     def conclusion(self) -> str:
-        """What the numbers say, in one sentence."""
+        """Conclusion in one sentence."""
         where = "Over all data sets" if self.dataset == ALL else f"On {self.dataset}"
         words = []
         for metric, better, noun in (("accuracy", "more accurate", "accuracy"), ("ece", "better calibrated", "ECE")):

@@ -173,7 +173,7 @@ class Table:
     def _lines(
         self, cells: dict[str, dict[str, Any]]
     ) -> Iterator[tuple[str, tuple[Callable[[dict[str, Any]], str], ...]]]:
-        """What is shown of the cells of a line, and (head, …) of the lines below it."""
+        """Head and text functions of a line and of the lines below it."""
         if self.across:
             yield "", (number_text, _theirs, _difference)
             return

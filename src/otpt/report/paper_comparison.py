@@ -88,7 +88,7 @@ def compare_with_paper(
 def _joined(
     results: Results, printed: pd.DataFrame, datasets: Collection[str], methods: dict[str, str], prompts: Sequence[str]
 ) -> pd.DataFrame:
-    """Our cells with the printed numbers, those of data sets and methods that both have."""
+    """Cells of shared data sets and methods, with the printed numbers."""
     held = table_datasets(printed)
     groups: dict[str, Sequence[str]] = {name: [name] for name in held if name in datasets}
     if len(held) > 1 and len(groups) == len(held):
@@ -151,7 +151,7 @@ def _notes(
 
 
 def _differences(results: Results, paper: Paper, datasets: Sequence[str], cells: pd.DataFrame) -> Iterator[str]:
-    """What the runs do differently from the paper's protocol."""
+    """Deviations of the runs from the paper's protocol."""
     name = results.model
     if not name.endswith("/openai"):
         yield f"the model is {name!r}"

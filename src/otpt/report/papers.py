@@ -140,7 +140,7 @@ def get_paper(name: str) -> Paper:
 
 
 def paper_table(table: int | str, *, paper: str = OTPT, backbone: str | None = None) -> pd.DataFrame:
-    """The rows of one table; of a table with several backbones, those of one.
+    """The rows of one table and backbone.
 
     >>> rows = paper_table(2).set_index(["method", "metric", "dataset"])
     >>> rows.loc[("o-tpt", "ece", "dtd"), "printed"]
@@ -340,11 +340,11 @@ def swept_settings(methods: Sequence[str]) -> pd.DataFrame:
 
 
 def guess_backbone(results: Results) -> str | None:
-    """Which of the paper's backbones the runs used; None for another."""
+    """The paper's backbone that the runs used, or None."""
     names = {paper_backbone(run.config.backbone.architecture) for run in results.runs}
     return names.pop() if len(names) == 1 and names <= set(BACKBONES) else None
 
 
 def paper_backbone(architecture: str) -> str:
-    """What papers call an architecture: "ViT-B-16-quickgelu" is "ViT-B/16"."""
+    """An architecture's name in papers: "ViT-B-16-quickgelu" is "ViT-B/16"."""
     return re.sub(r"^(ViT-\w+)-(\d+)$", r"\1/\2", architecture.replace("-quickgelu", ""))

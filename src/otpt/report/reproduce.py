@@ -27,7 +27,7 @@ from otpt.runs import Run
 from otpt.runs.config import CONFIG
 
 STUDIES = {"paper": OTPT, "cots": "cots"}
-"""What can be reproduced, and the papers of its numbers."""
+"""Names for ``otpt reproduce`` and their papers."""
 MODELS = {"ViT-B/16": "ViT-B-16/openai", "RN50": "RN50/openai", "bench": "pocket"}
 SEEDS = (0, 1, 2)
 """For tables over seeds; the paper does not name its own."""

@@ -30,7 +30,7 @@ _CACHED = 16
 
 
 class ResultKey(NamedTuple):
-    """What a row of the frame and its images belong to; ``variant`` is "" except for methods with several passes."""
+    """Key of a row of the frame and its images; ``variant`` is "" except for methods with several passes."""
 
     dataset: str
     seed: int
@@ -262,7 +262,7 @@ def _unique(frame: pd.DataFrame, name: str) -> list[Any]:
 
 
 def _facts(run: Run, seeds: Sequence[int] | None) -> dict[str, Any]:
-    """What two runs in one table must agree in, if both have it. Keys are words."""
+    """Facts that two runs in one table must share, if both have them, by description."""
     config = run.config
     found: dict[str, Any] = {
         "models": config.backbone.fingerprint,

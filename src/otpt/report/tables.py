@@ -249,13 +249,13 @@ def set_table(results: Results) -> pd.DataFrame:
 
 
 def progress_notes(results: Results) -> list[str]:
-    """Which runs are still in progress."""
+    """Note on runs in progress."""
     words = [f"{str(run.folder)!r} has {done} of {total} images" for run, done, total in results.progress]
     return [f"… marks numbers of a run in progress: {'; '.join(words)}."] if words else []
 
 
 def own_note(dataset: str) -> str:
-    """Why a paper has no numbers of a data set that only shares the name of one of its own."""
+    """Note on a user-supplied data set with the name of a registered one."""
     return (
         f"The runs' {dataset!r} is user-supplied data, not the registered data set, so the paper has no numbers of it."
     )
@@ -268,7 +268,7 @@ def all_groups(results: Results) -> dict[str, Sequence[str]]:
 
 
 def by_prompt(results: Results) -> list[Results]:
-    """The results, if methods have one prompt per data set; else those of each prompt."""
+    """Split the results by prompt if a method has several on a data set."""
     if not results.frame.drop_duplicates(["dataset", "method", "prompt"]).duplicated(["dataset", "method"]).any():
         return [results]
     return [results.narrow(results.select(prompt=prompt)) for prompt in results.prompts]
@@ -300,7 +300,7 @@ def _table(
     backbone: str | None,
     level: float | None,
 ) -> Table:
-    """A table of a layout; with a backbone, next to the ``printed`` numbers, those of the layout by default."""
+    """A table of a layout; with a backbone, next to the ``printed`` numbers (default: of the layout)."""
     form, datasets = LAYOUTS[layout], results.datasets
     groups: dict[str, Sequence[str]] = {dataset: [dataset] for dataset in datasets}
     if form.average:

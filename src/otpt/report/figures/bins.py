@@ -23,7 +23,7 @@ _OVER: dict[str, Any] = {"edgecolor": style.VERMILION, "hatch": "//////", "linew
 
 
 def make_bins(results: Results, rows: Rows) -> ReliabilityBins:
-    """The bins of the ECE of these rows."""
+    """Bins of the ECE."""
     return reliability_bins(rows.confidences, rows.correct, n_bins=results.n_bins, side=results.side)
 
 

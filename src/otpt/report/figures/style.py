@@ -1,4 +1,4 @@
-"""What of the results a figure shows, and the style of all figures: themes, looks, panels, saving.
+"""Selection of results for a figure, and the style of all figures: themes, looks, panels, saving.
 
 Colours are those of Okabe and Ito, with grey in place of black and olive in place of yellow, so that they are visible
 on light and dark backgrounds. A method has the same colour in every figure, and its own marker, dash and hatch.
@@ -51,7 +51,7 @@ _STYLE: Any = {  # matplotlib types its keys one by one
 
 
 class Look(NamedTuple):
-    """How one method is drawn."""
+    """Colour, marker, dash and hatch of a method."""
 
     colour: str
     marker: str
@@ -76,7 +76,7 @@ _HATCHES = ("", "////", "\\\\\\\\", "....", "xxxx", "----", "++++")
 
 
 def looks(methods: Sequence[str]) -> dict[str, Look]:
-    """A look for each method: known ones have their own, the others share what is left."""
+    """Look of each method: known ones have their own, the others share the remaining colours."""
     used = {_LOOKS[name].colour for name in methods if name in _LOOKS}
     colours = [colour for colour in _COLOURS if colour not in used] or list(_COLOURS)
     found: dict[str, Look] = {}
@@ -229,7 +229,7 @@ def over_seeds(results: Results, metric: str, how: str = "mean") -> pd.DataFrame
 
 
 def note(results: Results, *, one_seed: bool = False, bins: bool = True, ece: bool = False) -> str:
-    """What a reader must know: seeds, bins, and a caution about ``ece`` of few images."""
+    """Footnote with seeds, bins, and a caution about the ``ece`` of few images."""
     seeds = results.seeds[:1] if one_seed else results.seeds
     words = [f"seed {seeds[0]}" if len(seeds) == 1 else f"mean over seeds {', '.join(map(str, seeds))}"]
     words += [f"{results.n_bins} bins"] if bins else []

@@ -155,7 +155,7 @@ def write_page(path: Path, html: str) -> None:
 
 
 def _lines(model: str, results: Results) -> Iterator[Line]:
-    """Everything that the tables of a model show, the best value of each data set and metric marked."""
+    """Lines of the tables of a model, with the best value of each data set and metric marked."""
     groups, parts = all_groups(results), by_prompt(results)
     cells = [make_cells(each, groups, SHOWN).assign(part=at) for at, each in enumerate(parts)]
     lines = mark_best(pd.concat(cells, ignore_index=True)).groupby(["part", "dataset", "method"], sort=False)
@@ -330,7 +330,7 @@ def _settings(name: str, value: Any) -> Iterator[tuple[str, str]]:
 
 
 def _lede(every: Sequence[Results]) -> str:
-    """What the page is about, in a line."""
+    """Count methods, data sets, images and seeds in one line."""
     methods = {method for each in every for method in each.methods}
     images = {name: each.images_of(name) for each in every for name in each.datasets}
     seeds = {seed for each in every for seed in each.seeds}

@@ -19,7 +19,7 @@ _CALIBRATED = 0.01
 
 
 def summary(results: Results, lines: Sequence[Line]) -> list[str]:
-    """What the numbers say, most important first; names are between Unicode's isolates."""
+    """Summarize the results, most important first; names are between Unicode's isolates."""
     known = [line for line in lines if line["numbers"] and line["dataset"] != AVERAGE]
     if not known:
         return ["Nothing has been predicted yet."]
@@ -106,7 +106,7 @@ def _confidence(deciding: Sequence[Line], known: Sequence[Line]) -> str:
 
 
 def _chance(line: Line, known: Sequence[Line]) -> float:
-    """How far the accuracy of a calibrated method may be from its mean confidence, in 95 of 100 samples at most.
+    """Bound of |accuracy − mean confidence| of a calibrated method that holds in 95 of 100 samples.
 
     The variance of a mean of independent hits is largest if all have the same probability, so this is a bound.
     """
@@ -121,12 +121,12 @@ def _ranked(lines: Sequence[Line], metric: str) -> list[Line]:
 
 
 def _alike(lines: Sequence[Line], metric: str, other: Line) -> list[Line]:
-    """Those that are printed with the same mean."""
+    """Lines with the same printed mean."""
     return [line for line in lines if line["numbers"][metric]["mean"] == other["numbers"][metric]["mean"]]
 
 
 def _listed(lines: Sequence[Line], deciding: Sequence[Line]) -> str:
-    """Their names, with prompts if these differ; of many the first ones."""
+    """Names of the methods, with prompts if they differ; the first ones of a long list."""
     several = len({line["prompt"] for line in deciding}) > 1
     names = [isolated(x["method"]) + (f" with “{isolated(x['prompt'])}”" if several else "") for x in lines]
     if len(names) > _NAMED:
