@@ -159,20 +159,19 @@ def test_a_bucket_for_input_and_output(
     assert otpt("predict", images, *words, "-o", "local.parquet")[0] == 0
     expected = pd.read_parquet("local.parquet")
     monkeypatch.setattr(prediction_file, "_REMOTE_SECONDS", 0)  # a part for each image
-    for source in ("s3://photos/all", "s3://photos/all/*/*.png", "s3://photos/x.tar"):
-        out = f"s3://photos/out-{len(source)}"
-        for _ in range(2):  # the second time all of it is there
-            assert otpt("predict", source, *words, "-o", f"{out}.parquet")[0] == 0
-        assert otpt("predict", source, *words, "-o", out)[0] == 0
-        for path in (f"{out}.parquet", out):
-            frames = [pd.read_parquet(bucket.open(each)) for each in bucket.glob(f"{path}*/part*") or [path]]
-            found = pd.concat(frames, ignore_index=True)
-            assert list(found["confidence"]) == list(expected["confidence"])
-        assert not bucket.exists(f"{out}.parquet.parts")
+    outputs = {"all": "one.parquet", "all/*/*.png": "parts", "x.tar": "three.parquet"}
+    for source, out in outputs.items():
+        path = f"s3://photos/{out}"
+        assert otpt("predict", f"s3://photos/{source}", *words, "-o", path)[0] == 0
+        frames = [pd.read_parquet(bucket.open(each)) for each in bucket.glob(f"{path}/part*") or [path]]
+        assert list(pd.concat(frames)["confidence"]) == list(expected["confidence"])
+        assert not bucket.exists(f"{path}.parts")
+    code, _, err = otpt("predict", "s3://photos/all", *words, "-o", "s3://photos/one.parquet")
+    assert (code, "8 images are in" in err) == (0, True)
     code, _, err = otpt("predict", "s3://photos/nowhere/", *words[:3], "--backbone", "local-dir:no-model")
     assert code == 2
     assert "s3://photos/nowhere" in err
-    code, _, err = otpt("predict", "s3://photos/all", *words[:-1], "tpt", "-o", "s3://photos/out-15")
+    code, _, err = otpt("predict", "s3://photos/all", *words[:-1], "tpt", "-o", "s3://photos/one.parquet")
     assert code == 2
     assert "methods" in err
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
