@@ -13,6 +13,7 @@ from otpt.data import Dataset
 from otpt.data.registered import find_entry
 from otpt.evaluation import EvaluationSettings as Settings
 from otpt.report import PAPERS, compare_with_paper, get_paper, open_results, paper_table, published
+from otpt.report.papers import method_key
 from otpt.report.reproduce import evaluate_commands, make_plan
 
 
@@ -59,6 +60,11 @@ def test_errata_are_the_averages_beyond_rounding() -> None:
     listed = {tuple(each[k] for k in keys): (each["printed"], each["other"]) for each in get_paper("otpt").errata}
     assert found == listed
     assert len(listed) == 13
+
+
+def test_methods_are_matched_by_their_parts() -> None:
+    assert method_key("tpt+e-cots") == method_key("weak-strong+cots+tpt")
+    assert method_key("tpt+cots") != method_key("tpt+e-cots")
 
 
 def registered(name: str, images: int = 40) -> Dataset:
