@@ -93,32 +93,40 @@ QUESTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.long
-@pytest.mark.filterwarnings("ignore:The probability that", "ignore::DeprecationWarning")
-def test_other_questions_on_ray(files: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """On Ray Data and by ``otpt predict --engine ray``: the predictions of a classifier here."""
-    ray = pytest.importorskip("ray")
+@pytest.fixture
+def given(files: list[Path], tmp_path: Path) -> dict[str, tuple[dict[str, Any], tuple[object, ...]]]:
+    """Each question as options of Python and of the command line."""
     (tmp_path / "groups.csv").write_text("cat,pet\ndog,pet\n")
     for name, own in (("a", files[:2]), ("b", files[2:])):
         (tmp_path / "examples" / name).mkdir(parents=True)
         for path in own:
             shutil.copy(path, tmp_path / "examples" / name)
-    words = {
-        "several labels": ("--classes", *CLASSES, "--multi-label"),
-        "one label": ("--classes", CLASSES[0]),
-        "groups": ("--classes", *CLASSES, "--methods", "zero-shot", "--groups", tmp_path / "groups.csv"),
-        "examples": ("--examples", tmp_path / "examples"),
+    groups = {"method": "zero-shot", "classes": CLASSES, "groups": tmp_path / "groups.csv"}
+    words = ("--classes", *CLASSES, "--methods", "zero-shot", "--groups", tmp_path / "groups.csv")
+    return {
+        "several labels": ({"classes": CLASSES, "multi_label": True}, ("--classes", *CLASSES, "--multi-label")),
+        "one label": ({"classes": CLASSES[:1]}, ("--classes", CLASSES[0])),
+        "groups": (groups, words),
+        "examples": ({"examples": tmp_path / "examples"}, ("--examples", tmp_path / "examples")),
     }
+
+
+QUESTIONS = ("several labels", "one label", "groups", "examples")
+WARNINGS = pytest.mark.filterwarnings("ignore:The probability that", "ignore::DeprecationWarning")
+
+
+@pytest.mark.long
+@WARNINGS
+def test_other_questions_on_ray_data(files: list[Path], given: dict[str, Any]) -> None:
+    ray = pytest.importorskip("ray")
     ray.init(address="local", num_cpus=2, include_dashboard=False, object_store_memory=80 * 2**20, log_to_driver=False)
     try:
-        for question, options in QUESTIONS.items():
-            given = {"classes": CLASSES, **options}
-            if question == "examples":
-                given["examples"] = {"a": files[:2], "b": files[2:]}
-            expected = otpt.load("pocket", **given).predict(files)
+        for question in QUESTIONS:
+            options, _ = given[question]
+            expected = otpt.load("pocket", **options).predict(files)
             data = ray.data.read_binary_files([str(path) for path in files], include_paths=True)
-            constructor = {"backbone": "pocket", **given}
-            rows = data.map_batches(Classify, fn_constructor_kwargs=constructor, batch_size=4, concurrency=1).take_all()
+            arguments = {"backbone": "pocket", **options}
+            rows = data.map_batches(Classify, fn_constructor_kwargs=arguments, batch_size=4, concurrency=1).take_all()
             found = {row["path"]: row for row in rows}
             for path, own in zip(files, expected, strict=True):
                 row = found[str(path)]
@@ -126,11 +134,21 @@ def test_other_questions_on_ray(files: list[Path], tmp_path: Path, capsys: pytes
                 assert row["confidence"] == pytest.approx(own.confidence, abs=1e-5)
                 assert list(row.get("labels", own.labels_above())) == own.labels_above()
                 assert row.get("group_probabilities", own.groups) == pytest.approx(own.groups)
-            asked = ("predict", *files, *words[question], "--backbone", "pocket", "--engine", "ray", "--json")
-            code, out, err = run(capsys, *asked)
-            assert code == 0, err
-            printed = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
-            assert [each["label"] for each in printed] == [each.label for each in expected]
-            assert printed[0].get("groups") == pytest.approx(expected[0].groups, abs=1e-5)
     finally:
         ray.shutdown()
+
+
+@pytest.mark.long
+@WARNINGS
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_other_questions_on_ray_actors(
+    question: str, files: list[Path], given: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("ray")
+    options, words = given[question]
+    expected = otpt.load("pocket", **options).predict(files)
+    code, out, err = run(capsys, "predict", *files, *words, "--backbone", "pocket", "--engine", "ray", "--json")
+    assert code == 0, err
+    found = [json.loads(line) for line in out.splitlines()]
+    assert [each["label"] for each in found] == [each.label for each in expected]
+    assert found[0].get("groups") == pytest.approx(expected[0].groups, abs=1e-5)

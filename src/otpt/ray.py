@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import inspect
 import os
+import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, redirect_stdout
 from functools import cached_property, partial
 from typing import Any
 
@@ -113,8 +114,9 @@ class RayActors:
 
     def __init__(self, job: ClassifierJob, engine: RayPool, threads: int | None = None) -> None:
         self._stack = ExitStack()
-        self._ray = ray = self._stack.enter_context(quiet_ray("ray.data"))
-        self._stack.enter_context(connected(ray, engine.address))
+        with quiet_ray("ray.data") as ray:
+            self._stack.enter_context(connected(ray, engine.address))
+        self._ray = ray
         engine.check_resources(ray)
         threads = engine.cpus if threads is None else threads
         self._job = job
@@ -156,9 +158,10 @@ class RayActors:
                 actor = self._actor.remote(*self._arguments)
                 self._actors.append(actor)
                 running[actor.ready.remote()] = (None, actor)
-            (done,), _ = wait(list(running), num_returns=1)
+            with redirect_stdout(sys.stderr):  # where Ray may print; the standard output is for answers
+                (done,), _ = wait(list(running), num_returns=1)
+                answer = get(done)
             number, actor = running.pop(done)
-            answer = get(done)
             idle.append(actor)
             if number is None:
                 idle.append(actor)
