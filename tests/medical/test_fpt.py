@@ -32,7 +32,7 @@ from otpt.medical.frozen_vit import (
     KeysAndValues,
     load_frozen_vit,
 )
-from otpt.medical.trained import read_trained
+from otpt.medical.trained import read_trained, write_trained
 from otpt.medical.training import (
     CROP_RATIO,
     CROP_SCALE,
@@ -199,6 +199,10 @@ def test_files(frozen: FrozenViT, tmp_path: Path) -> None:
     torch.save({"classifier.weight": torch.zeros(3, 4)}, tmp_path / "best_validation_weights.pt")
     with pytest.raises(OtptError, match="not written by 'otpt train fpt'"):
         fpt_network(read_trained(tmp_path / "best_validation_weights.pt"))
+    tensors = {name: tensor[..., :1] for name, tensor in network.state_dict().items()}
+    write_trained(tmp_path / "b.safetensors", tensors, {"method": "fpt", "network": network.arguments})
+    with pytest.raises(OtptError, match=r"b\.safetensors' do not fit its network: size mismatch"):
+        fpt_network(read_trained(tmp_path / "b.safetensors"))
 
 
 @pytest.mark.parametrize(

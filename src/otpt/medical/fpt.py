@@ -126,7 +126,12 @@ def fpt_network(file: Trained) -> FptNetwork:
     if "network" not in file.notes:
         raise OtptError(f"The file {str(file.path)!r} was not written by 'otpt train fpt'.")
     network = FptNetwork(*file.notes["network"])
-    network.load_state_dict(file.need(network.state_dict()))
+    tensors = file.need(network.state_dict())
+    try:
+        network.load_state_dict(tensors)
+    except RuntimeError as error:
+        reason = str(error).splitlines()[-1].strip().rstrip(".")
+        raise OtptError(f"The tensors of {str(file.path)!r} do not fit its network: {reason}; retrain it.") from error
     return network.eval().requires_grad_(False)
 
 
