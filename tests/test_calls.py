@@ -108,7 +108,7 @@ def test_text_features_of_label_lists_are_kept_and_the_oldest_forgotten(monkeypa
 
     monkeypatch.setattr(module, "Predictor", counted)
     clf = fresh("zero-shot")
-    lists = [("cat", f"thing{'s' * i}") for i in range(module._PREPARED)]
+    lists = [("cat", f"thing{'s' * i}") for i in range(module._MAX_PREDICTORS)]
     for labels in (*lists, *lists):
         clf(image(), labels)
     assert made == lists
@@ -122,7 +122,7 @@ def test_a_bad_image_in_a_list(tmp_path: Path) -> None:
     images = [image(1), tmp_path / "missing.png", b"no image", image(2)]
     clf = shared()
     for call in (clf.predict, clf):
-        with pytest.raises(OtptError, match=r"Image 2 of the list cannot be used: There is no image at .*missing.png"):
+        with pytest.raises(OtptError, match=r"Cannot use image 2 of the list: There is no image at .*missing.png"):
             call(images)
         found = call(images, errors="return")
         assert same(found[0], clf.predict(image(1)))

@@ -195,7 +195,7 @@ def test_what_is_missing_is_said_before_anything_is_computed() -> None:
     clf = classifier()
     with pytest.raises(OtptError, match="No method was given; expected at least one"):
         clf.compare(image(1), [])
-    with pytest.raises(OtptError, match="A single calibration was given; expected a list"):
+    with pytest.raises(OtptError, match="a single calibration; expected a list"):
         clf.use_calibrations("cal.json")
     views = clf.encode_views(image(1))
     for wrong in (views, views[None, :, :-1]):

@@ -121,15 +121,15 @@ def test_it_gives_the_very_numbers_of_the_classifier() -> None:
 
 def test_what_is_wrong_is_said() -> None:
     cases = [
-        (lambda: functional.predict(IMAGES, TEXTS, method="o-tpt"), "tunes a context, but text features were given"),
-        (lambda: functional.predict(2 * IMAGES, TEXTS), "must have unit norm"),
+        (lambda: functional.predict(IMAGES, TEXTS, method="o-tpt"), "tunes a context, but text_features is a tensor"),
+        (lambda: functional.predict(2 * IMAGES, TEXTS), "not have unit norm"),
         (lambda: functional.predict(IMAGES, TEXTS[:, :3]), r"expected \(C, D\) with two classes"),
         (lambda: functional.predict(IMAGES[0], TEXTS), "views=V"),
         (lambda: functional.predict(IMAGES[0], TEXTS, views=7), "views=V"),
-        (lambda: functional.predict(IMAGES[0, 0], TEXTS), r"expected floats, \(B, V, D\)"),
+        (lambda: functional.predict(IMAGES[0, 0], TEXTS), r"expected floats of shape \(B, V, D\)"),
         (lambda: functional.predict(IMAGES, encoder, method="tpt"), "came with no context"),
         (lambda: functional.predict(IMAGES, TEXTS, method="promptsmooth"), "needs pixels"),
-        (lambda: functional.tune(IMAGES, encoder, CONTEXT, method="zero"), "tunes no context"),
+        (lambda: functional.tune(IMAGES, encoder, CONTEXT, method="zero"), "does not tune a context"),
         (lambda: functional.calibrate(TEXTS, TEXTS[0]), "expected equal shapes"),
         (lambda: functional.calibrate(TEXTS, TEXTS, method="salt"), "'salt'"),
         (lambda: functional.aggregate(TEXTS, method="mta"), "needs view_features="),

@@ -67,7 +67,7 @@ def test_bad_calls() -> None:
     with pytest.raises(otpt.OtptError, match="model"):
         otpt.pipeline(TASK)
     classify = otpt.pipeline(TASK, model="pocket", device="cpu")
-    with pytest.raises(otpt.OtptError, match="No image"):
+    with pytest.raises(otpt.OtptError, match="image is None"):
         classify(candidate_labels=LABELS)
     with pytest.raises(otpt.OtptError, match="No classes"):
         classify(images()[0])

@@ -1,4 +1,4 @@
-"""The main interface: load a model, set the classes once, predict many images.
+"""Main interface: load a model, set the classes once, predict many images.
 
 clf = otpt.load("ViT-B-16/openai", method="o-tpt")
 clf.set_classes(["abyssinian", "beagle", "pug"])
@@ -45,23 +45,23 @@ from otpt.views import ViewRecipe
 if TYPE_CHECKING:
     from otpt.tasks.explain import HeatMap
 
-_PREPARED = 8
-"""Class lists, under sets of methods, whose text features a classifier caches."""
+_MAX_PREDICTORS = 8
+"""Maximum number of cached predictors, one per class list and tuple of methods."""
 
 Labels = tuple[tuple[str, ...], str | None]
-"""Candidate labels of a call and their template."""
+"""Candidate labels of a call, and the template or None."""
 
 CalibrationSource = str | Path | Calibration | Calibrated
 
 
 class Classifier:
-    """A backbone with a method: set the classes once, predict many images.
+    """Image classifier: a backbone, a method and a list of classes.
 
     Args:
-        backbone: from :func:`otpt.backbones.load_backbone`.
-        method: a name ("o-tpt"), a TOML file ("mine.toml"), a :class:`Method`; or :class:`otpt.settings.Settings`.
-        urls: limits for images at http(s) URLs; None refuses URLs.
-        fields: fields of :class:`otpt.settings.Settings`: ``views=16``, ``seed=1``, ``classes=[…]`` …
+        backbone: model returned by :func:`otpt.backbones.load_backbone`.
+        method: method name ("o-tpt"), TOML file ("mine.toml"), :class:`Method` or :class:`otpt.settings.Settings`.
+        urls: limits for downloads from http(s) URLs; None rejects URLs.
+        fields: fields of :class:`otpt.settings.Settings`, such as ``views=16``, ``seed=1`` or ``classes=[…]``.
 
     Example:
         >>> import otpt
@@ -89,7 +89,7 @@ class Classifier:
         self._predictors: OrderedDict[tuple[Labels | None, tuple[Method, ...]], Predictor] = OrderedDict()
         self._calibrations: dict[str, Calibrated] = {}
         if settings.contexts:
-            _ = settings.learned  # reads the files
+            _ = settings.learned  # read the files now, to fail early
         if settings.calibrations:
             self.use_calibrations(settings.calibrated, settings.methods)
         if settings.classes:
@@ -99,34 +99,34 @@ class Classifier:
 
     @property
     def method(self) -> Method:
-        """The method that predicts unless a call names another one."""
+        """Default method."""
         return self.settings.methods[0]
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """The current class names."""
+        """Class names."""
         return self._settings_for(None).classes
 
     @property
     def seed(self) -> int:
-        """The seed of the views."""
+        """Random seed of the views."""
         return self.settings.seed
 
     @property
     def recipe(self) -> ViewRecipe:
-        """The view recipe of methods that use several views."""
+        """View recipe of methods that use several views."""
         return self.settings.recipe
 
     @property
     def text_features(self) -> Tensor:
         """Unit text features (C, D) of the classes under the method's initial prompt."""
         group: Any = self._predictor((self.method,)).groups[0]
-        found: Tensor = group.state.class_features(group.state.text_features)
-        return found.detach()
+        features: Tensor = group.state.class_features(group.state.text_features)
+        return features.detach()
 
     @property
     def calibrations(self) -> Mapping[str, Calibrated]:
-        """The calibrations in use, by method."""
+        """Active calibrations by method name."""
         return self._calibrations
 
     def __repr__(self) -> str:
@@ -141,7 +141,7 @@ class Classifier:
         return f"<table>{cells}</table>"
 
     def __getstate__(self) -> dict[str, Any]:
-        """Drop cached text features from the pickle; they are computed again on demand."""
+        """Exclude the cached text features, which are recomputed on demand."""
         return {**vars(self), "_predictors": OrderedDict()}
 
     def set_classes(
@@ -156,26 +156,28 @@ class Classifier:
         groups: Mapping[str, Any] | str | Path | None = None,
         examples: Mapping[str, Sequence[ImageSource]] | str | Path | None = None,
     ) -> Classifier:
-        """Prepare the text features, once for all images.
+        """Set the classes, compute their text features and return the classifier.
 
         Args:
-            names: class names; or {name: descriptions}, whose text features are averaged. For a single name, the
-                prediction is the probability that it is present. Optional with ``examples``.
-            prompt: words of the context ("a photo of a"), or a :class:`Prompt`.
+            names: class names, or {name: descriptions} to average the text features of the descriptions. A single
+                name predicts the probability that it is present. Optional with ``examples``.
+            prompt: context words ("a photo of a") or a :class:`Prompt`.
             allow_duplicates: accept duplicate names; ImageNet has two.
-            attributes: {name: attributes} or a file, equally many per class, for methods that use them (``tca``).
-            templates: sentences with ``{}`` for the class name, or functions of it, whose text features are averaged.
-            text_features: (C, D), precomputed with the same model, of any norm. Like descriptions and templates they
-                leave no context to tune, so they need a method that tunes none (``zero-shot``, ``zero``, ``tps`` …).
-            groups: {group: class names}, nested or not, or a CSV file: see :mod:`otpt.tasks.groups`.
-            examples: {class name: images}, or a folder with a sub-folder per class, instead of texts or next to those
-                of ``names``; the default method is then ``gda``. See :mod:`otpt.tasks.examples`.
+            attributes: {name: attributes} with equally many attributes per class, or a file, for methods that use
+                attributes (``tca``).
+            templates: sentences with ``{}`` for the class name, or functions of it; their text features are averaged.
+            text_features: (C, D), precomputed with the same model, of any norm. Descriptions, templates and text
+                features have no context, so they require a method that does not tune one (``zero-shot``, ``zero``,
+                ``tps`` …).
+            groups: {group: class names}, optionally nested, or a CSV file; see :mod:`otpt.tasks.groups`.
+            examples: {class name: images}, or a folder with one sub-folder per class, in place of the texts or in
+                addition to them; changes the default method to ``gda``. See :mod:`otpt.tasks.examples`.
         """
         given = {"prompt": prompt, "templates": templates, "text_features": text_features}
         several = [name for name, value in given.items() if value is not None]
         several += ["descriptions"] if isinstance(names, Mapping) else []
         if len(several) > 1:
-            raise OtptError(f"{' and '.join(several)} were given; pass only one of them.")
+            raise OtptError(f"{' and '.join(several)} cannot be combined; pass only one of them.")
         changes: dict[str, Any] = {"texts": None if text_features is None else TextFeatures(text_features)}
         if templates is not None:
             changes["texts"] = changes["templates"] = templates
@@ -204,10 +206,10 @@ class Classifier:
     ) -> Any:
         """Predict with the arguments of Hugging Face's pipeline; see :meth:`predict`.
 
-        ``candidate_labels`` (a list, or a text with commas) are the classes of the call, in ``hypothesis_template`` ("a
-        photo of a {}."); those of :meth:`set_classes` stay. Their text features are cached for the next calls. A list
-        of lists has the classes of each image; for methods that tune no context each text is then encoded once. A
-        :class:`Prediction` can be read like the pipeline's list, the best label first.
+        ``candidate_labels``, a list or a comma-separated string, replaces the classes of :meth:`set_classes` for this
+        call; ``hypothesis_template`` is their template ("a photo of a {}."). Their text features are cached. A list of
+        lists gives the classes of each image; methods that tune no context encode each distinct text once. A
+        :class:`Prediction` is a sequence like the pipeline's result, best label first.
         """
         return self.predict(images, candidate_labels=candidate_labels, **more)
 
@@ -225,12 +227,12 @@ class Classifier:
         """Return the :class:`Prediction` of one image, or a list of them for several images.
 
         Args:
-            images: an image in any form that :func:`otpt.images.open_image` takes, or an iterable of images.
-            method: overrides the classifier's method for this call.
+            images: image accepted by :func:`otpt.images.open_image`, or an iterable of images.
+            method: method of this call; the classifier's by default.
             image_id: key of the random views of a single image; a digest of its content by default.
-            workers: threads that decode and augment ahead; one per core by default.
-            errors: "raise" at the first unusable image, or "return" a :class:`Failure` in its place.
-            candidate_labels, hypothesis_template: the classes of this call; see :meth:`__call__`.
+            workers: number of threads that decode and augment images in advance; one per core by default.
+            errors: "raise" an error at the first unusable image, or "return" a :class:`Failure` instead.
+            candidate_labels, hypothesis_template: classes of this call; see :meth:`__call__`.
         """
         if errors not in ("raise", "return"):
             raise OtptError(f"errors is {errors!r}; expected 'raise' or 'return'.")
@@ -252,11 +254,11 @@ class Classifier:
             elif errors == "return" and isinstance(answer, OtptError):
                 found.append(Failure(image.task.key, position, answer))
             else:
-                raise answer if one else OtptError(f"Image {position + 1} of the list cannot be used: {answer}")
+                raise answer if one else OtptError(f"Cannot use image {position + 1} of the list: {answer}")
         return found[0] if one else found
 
     def compare(self, images: Any, methods: Sequence[str | Method], *, image_id: str | None = None) -> Any:
-        """Predict an image with several methods, encoding its views once: {name: prediction}, or a list of these."""
+        """Return {method name: prediction} of one image, or a list of such dicts; views are encoded once."""
         one = is_one_image(images)
         ids = None if image_id is None else [image_id]
         found = []
@@ -274,13 +276,13 @@ class Classifier:
         image_ids: Iterable[str] | None = None,
         workers: int | None = None,
     ) -> Iterator[Any]:
-        """Yield the predictions of images lazily and in order; an unusable image yields its error.
+        """Lazily yield the predictions of images in order; an unusable image yields its error.
 
         Args:
-            images: paths, PIL images, arrays, batches; a data loader; a data set of torch or Hugging Face.
-            methods: yield {name: prediction} per image; by default, the prediction of the classifier's method.
+            images: iterable of paths, PIL images, arrays or batches; data loader; torch or Hugging Face data set.
+            methods: yield {method name: prediction} per image; by default, the prediction of the classifier's method.
             image_ids: keys of the random views; digests of the images' content by default.
-            workers: threads that decode and augment ahead; one per core by default.
+            workers: number of threads that decode and augment images in advance; one per core by default.
         """
         chosen = (self.method,) if methods is None else get_methods(methods)
         for _, found in self._answers(images, self._predictor(chosen), image_ids, workers):
@@ -296,7 +298,7 @@ class Classifier:
         return encoded.features[recipe.kind]
 
     def embed(self, images: Any, *, views: int | ViewRecipe = 1, workers: int | None = None) -> Tensor:
-        """Return unit features (D,) of an image or (N, D) of several: of the clean view, or a mean over ``views``."""
+        """Return the unit features of one image (D,) or of several (N, D), averaged over ``views`` views."""
         one = is_one_image(images)
         found = []
         given = [images] if one else images
@@ -307,24 +309,24 @@ class Classifier:
         return found[0] if one else torch.stack(found) if found else torch.empty(0, self.backbone.embed_dim)
 
     def classify_features(self, views: Tensor, methods: Sequence[str | Method]) -> list[dict[str, Prediction]]:
-        """Predict from image features (B, V, D), the clean view first: {method: prediction} per image."""
+        """Return {method name: prediction} for each image of view features (B, V, D), clean view first."""
         if views.ndim != 3 or views.shape[2] != self.backbone.embed_dim:
             raise OtptError(
-                f"Features of shape {tuple(views.shape)} were given; expected (B, V, {self.backbone.embed_dim}), the "
-                "clean view first; for one image pass features[None]."
+                f"The features have shape {tuple(views.shape)}; expected (B, V, {self.backbone.embed_dim}), clean view "
+                "first; for one image pass features[None]."
             )
         chosen = get_methods(methods)
         outputs = self._predictor(chosen).of_features(views)
         return [predictions(chosen, each, self.settings, self._calibrations) for each in outputs]
 
     def explain(self, image: ImageSource, label: str | None = None, *, crops: int = 64, seed: int = 0) -> HeatMap:
-        """Return a heat map of a label, by default the predicted one: see :func:`otpt.tasks.explain.explain`."""
+        """Return the heat map of a label, by default the predicted one; see :func:`otpt.tasks.explain.explain`."""
         from otpt.tasks.explain import explain
 
         return explain(self, image, label, crops=crops, seed=seed)
 
     def export(self, path: str | Path) -> None:
-        """Write the classifier as an ONNX file: see :func:`otpt.tasks.export.export_onnx`."""
+        """Write the classifier to an ONNX file; see :func:`otpt.tasks.export.export_onnx`."""
         from otpt.tasks.export import export_onnx
 
         export_onnx(self, path)
@@ -332,16 +334,16 @@ class Classifier:
     def calibrate(
         self, images: Iterable[ImageSource], labels: Sequence[Any], *, maps: Sequence[str] | None = None
     ) -> Calibration:
-        """Fit a calibration to labelled images and apply it from now on; ``.write("cal.json")`` stores it.
+        """Fit a calibration on labelled images and apply it to all further predictions.
 
         Args:
-            images: calibration images, not used for testing.
-            labels: class names or their indices; with ``multi_label`` a list of class names for each image, for a
-                single class also whether it is present.
-            maps: candidates, see :func:`otpt.calibration.maps.choose_map`.
+            images: calibration images, disjoint from the test images.
+            labels: class names or indices; with ``multi_label`` a list of class names per image; for a single class
+                also a bool per image.
+            maps: candidate calibration maps; see :func:`otpt.calibration.maps.choose_map`.
 
         Returns:
-            A :class:`~otpt.calibration.Calibration`.
+            The :class:`~otpt.calibration.Calibration`; save it with ``.write("cal.json")``.
         """
         several = self.method.adapt == MULTI_LABEL
         given = read_label_sets(labels, self.class_names) if several else _label_indices(labels, self.class_names)
@@ -366,14 +368,14 @@ class Classifier:
     def use_calibrations(
         self, calibrations: Sequence[CalibrationSource], methods: Sequence[str | Method] | None = None
     ) -> Classifier:
-        """Apply calibrations to all further predictions; an empty list removes them.
+        """Apply calibrations to all further predictions and return the classifier; an empty list removes them.
 
         Args:
-            calibrations: files, calibrations, or :class:`Calibrated` objects; at most one per method.
-            methods: methods that the calibrations may belong to; the classifier's own by default.
+            calibrations: files, :class:`Calibration` or :class:`Calibrated` objects; at most one per method.
+            methods: methods accepted in the calibrations; the classifier's method by default.
         """
         if isinstance(calibrations, CalibrationSource):
-            raise OtptError("A single calibration was given; expected a list: pass [calibration].")
+            raise OtptError("calibrations is a single calibration; expected a list: pass [calibration].")
         known = get_methods(methods or [self.method])
         found = calibrations_by_method(self.settings.replace(calibrations=tuple(calibrations)).calibrated, known)
         if self.settings.classes:
@@ -393,9 +395,9 @@ class Classifier:
         one: bool = False,
         calibrations: Mapping[str, Calibrated] | None = None,
     ) -> Iterator[tuple[EncodedImage, dict[str, Prediction] | Exception]]:
-        """Yield (image, predictions by method or the error) in order; a task's key is the image's name.
+        """Yield (image, predictions by method name or the error) in order.
 
-        A list of predictors has one per image.
+        ``predictor`` is one predictor for all images, or a list with one per image.
         """
         inputs: Iterable[ImageInput] = image_inputs([images] if one else images, image_ids)
         if isinstance(predictor, list):
@@ -409,7 +411,7 @@ class Classifier:
             own.task(each.shown, each.source, image_id=each.image_id, urls=self.urls)
             for own, each in zip(each_one, inputs, strict=False)
         )
-        # a single image takes the fastest path; in a batch no image may depend on its neighbours
+        # fixed chunks make an image's features independent of the rest of the batch; a single image does not need them
         pipeline = FeaturePipeline(self.backbone, threads=0 if one else workers, fixed_chunks=not one)
         used = self._calibrations if calibrations is None else calibrations
         return (
@@ -419,7 +421,7 @@ class Classifier:
         )
 
     def _settings_for(self, labels: Labels | None) -> Settings:
-        """Return the settings, with the candidate labels of a call in place of the classes."""
+        """Return the settings, with the classes replaced by ``labels`` if given."""
         if labels is not None:
             prompts = None if labels[1] is None else (labels[1],)
             return self.settings.replace(
@@ -436,15 +438,15 @@ class Classifier:
         return self.settings
 
     def _predictor(self, methods: tuple[Method, ...], labels: Labels | None = None) -> Predictor:
-        """Return the predictor of these methods and classes, from an LRU cache."""
+        """Return the predictor for the methods and classes from an LRU cache."""
         if self._calibrations:
             self._check_calibrations(methods, labels)
         key = (labels, methods)
         if key not in self._predictors:
             settings = self._settings_for(labels)
-            # texts are tokenised when they are encoded
+            # texts=False: the encoder tokenises them and checks their lengths
             check_fit(self.backbone, settings, methods, texts=False, trained=False)
-            while len(self._predictors) >= _PREPARED:
+            while len(self._predictors) >= _MAX_PREDICTORS:
                 self._predictors.popitem(last=False)
             self._predictors[key] = Predictor(self.backbone, settings, methods)
         self._predictors.move_to_end(key)
@@ -453,7 +455,7 @@ class Classifier:
     def _predictors_of(
         self, lists: Sequence[str | Sequence[str]], template: str | None, methods: tuple[Method, ...] | None
     ) -> list[Predictor]:
-        """Return a predictor per image for its own candidate labels; shared texts are encoded once."""
+        """Return one predictor per list of candidate labels; texts in several lists are encoded once."""
         labels = [candidates(each, template) for each in lists]
         settings = {own: self._settings_for(own) for own in dict.fromkeys(labels)}
         names = list(dict.fromkeys(name for own in settings.values() for name in own.classes))
@@ -473,13 +475,13 @@ class Classifier:
         return [made[own] for own in labels]
 
     def _check_calibrations(self, methods: tuple[Method, ...], labels: Labels | None) -> None:
-        """Raise if a calibration of these methods is for other classes, or another prompt."""
+        """Raise if a calibration was fitted with other classes or another prompt."""
         for method in methods:
             if method.name in self._calibrations:
                 self._calibrations[method.name].calibration.check(self._facts(method, labels))
 
     def _facts(self, method: Method, labels: Labels | None = None) -> dict[str, Any]:
-        """Return the facts that a calibration of a method depends on."""
+        """Return the facts that determine whether a calibration applies to a method."""
         settings = self._settings_for(labels)
         ((prompt, _),) = columns(settings, [method])
         return calibration_facts(self.backbone, method, prompt, settings)
@@ -490,9 +492,9 @@ class Classifier:
         return settings.replace(examples=settings.examples.encode(self.backbone, self.urls))
 
     def _set(self, settings: Settings) -> None:
-        """Use these settings and prepare the text features; on an error the previous settings stay."""
+        """Apply new settings and compute the text features; on an error, restore the previous settings."""
         if not settings.classes:
-            raise OtptError("No class names were given; expected at least two.")
+            raise OtptError("The list of class names is empty; expected at least two names.")
         settings = self._with_encoded_examples(settings)
         before, self.settings = self.settings, settings
         self._predictors.clear()
@@ -503,9 +505,9 @@ class Classifier:
             raise
         if len(self.settings.classes) == 1 and not self._calibrations:
             warnings.warn(
-                f"The probability that {self.settings.classes[0]!r} is present is a rough estimate: a single "
-                "label is compared with common nouns only. Calibrate it with positive and negative images "
-                "(clf.calibrate, 'otpt calibrate').",
+                f"The probability that {self.settings.classes[0]!r} is present is a rough estimate, based on a "
+                "comparison with common nouns; calibrate it on positive and negative images with clf.calibrate or "
+                "'otpt calibrate'.",
                 stacklevel=3,
             )
 
@@ -526,11 +528,15 @@ def load(
 ) -> Classifier:
     """Load a model and return a classifier.
 
-    ``model`` is an open_clip name with its tag, ``hf-hub:…``, ``local-dir:…``, a file, or a model in memory: one of
-    open_clip with its ``tokenizer`` and ``preprocess``, or one of Hugging Face (``CLIPModel``, ``SiglipModel``) with
-    its processor as ``preprocess``. The classifier works on a copy. ``fields`` are those of
-    :class:`otpt.settings.Settings` (``views=16``, ``classes=[…]`` …); the other arguments are those of
-    :func:`otpt.backbones.load_backbone`.
+    Args:
+        model: open_clip architecture and tag ("ViT-B-16/openai"), ``hf-hub:…``, ``local-dir:…``, a file, or a model in
+            memory, which is copied: an open_clip model with its ``tokenizer`` and ``preprocess``, or a Hugging Face
+            ``CLIPModel`` or ``SiglipModel`` with its processor as ``preprocess``.
+        method: method name ("o-tpt"), TOML file or :class:`Method`.
+        device, precision, compile, architecture, quick_gelu, tokenizer, preprocess: see
+            :func:`otpt.backbones.load_backbone`.
+        urls: limits for downloads from http(s) URLs; None rejects URLs.
+        fields: fields of :class:`otpt.settings.Settings`, such as ``views=16`` or ``classes=[…]``.
 
     Example:
         >>> import numpy as np, otpt
@@ -539,11 +545,11 @@ def load(
         'o-tpt'
     """
     try:
-        settings = Settings(methods=(method,), **fields)  # fail early, before a large model is read
+        settings = Settings(methods=(method,), **fields)  # fail before loading a large model
     except OtptError:
         if isinstance(model, str) and method in open_clip_tags().get(model, ()):
             raise OtptError(
-                f"{method!r} is a tag of the weights, not a method; write otpt.load('{model}/{method}')."
+                f"{method!r} is a tag of weights, not a method; write otpt.load('{model}/{method}')."
             ) from None
         raise
     backbone = load_backbone(
@@ -560,23 +566,23 @@ def load(
 
 
 def calibrations_by_method(given: Iterable[Calibrated], methods: Sequence[Method]) -> dict[str, Calibrated]:
-    """Map method names to their calibrations; raise for other methods and for duplicates."""
+    """Return calibrations by method name; raise for unexpected methods and duplicates."""
     found: dict[str, Calibrated] = {}
     for own in given:
         name = str(own.calibration.facts["method"]["name"])
         if name in found:
-            raise OtptError(f"Two calibrations of the method {name!r} were given; expected one per method.")
+            raise OtptError(f"The method {name!r} has two calibrations; expected one per method.")
         if name not in {method.name for method in methods}:
             raise OtptError(
-                f"The calibration was made for the method {name!r}, not for "
-                f"{', '.join(repr(method.name) for method in methods)}; name that method, or leave the calibration out."
+                f"The calibration was fitted for the method {name!r}, not for "
+                f"{', '.join(repr(method.name) for method in methods)}; use that method, or omit the calibration."
             )
         found[name] = own
     return found
 
 
 def candidates(labels: Any, template: str | None) -> Labels:
-    """Parse the candidate labels of a call: a list, or a comma-separated text."""
+    """Parse candidate labels, given as a list or a comma-separated string."""
     given = tuple(each.strip() for each in labels.split(",")) if isinstance(labels, str) else tuple(labels)
     if not given:
         raise OtptError("candidate_labels is empty; expected at least two class names.")
@@ -584,9 +590,9 @@ def candidates(labels: Any, template: str | None) -> Labels:
 
 
 def _label_indices(labels: Sequence[int | str], names: tuple[str, ...]) -> list[int]:
-    """Return class indices for labels given as names or indices."""
+    """Convert labels, given as class names or indices, to indices."""
     if isinstance(labels, str):
-        raise OtptError(f"The labels are the single text {labels!r}; expected a list, one label per image.")
+        raise OtptError(f"The labels are the single string {labels!r}; expected a list with one label per image.")
     found = []
     for label in labels:
         if isinstance(label, str):
@@ -602,4 +608,4 @@ def _label_indices(labels: Sequence[int | str], names: tuple[str, ...]) -> list[
 
 def _check_one_label_each(images: int, labels: int) -> None:
     if images != labels:
-        raise OtptError(f"{images} images but {labels} labels were given; expected one label per image.")
+        raise OtptError(f"There are {images} images but {labels} labels; expected one label per image.")

@@ -1,4 +1,4 @@
-"""Atomic file writes: to a temporary name, flushed to the disk, then renamed."""
+"""Atomic file writes (temporary file, fsync, rename), and reading and writing of JSON and TOML."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from typing import Any
 
 from otpt.errors import OtptError, cannot_read
 
-_ABANDONED_AFTER = 3600.0  # seconds; no write takes that long
+_ABANDONED_AFTER = 3600.0  # seconds; longer than any write
 _ATTEMPTS = 3
 _numbers = count()
 
 
 def write_atomically(path: Path, data: bytes, *, exclusive: bool = False, durable: bool = True) -> bool:
-    """Write ``data`` so that ``path`` never holds a part of it; False if ``exclusive`` and it exists already.
+    """Write a file atomically; return False if ``exclusive`` and the file already exists.
 
-    Concurrent writers of one path are safe: each has its own temporary name. Without ``durable`` a power
-    failure may leave the file empty or torn; for files with a checksum that can be recomputed.
+    Concurrent writers use different temporary names. With ``durable=False`` a power failure may leave the file empty
+    or truncated; use it only for files that have a checksum and can be recomputed.
     """
     for attempt in range(_ATTEMPTS):
         temporary = path.with_name(f".{path.name}.{socket.gethostname()}.{os.getpid()}.{next(_numbers)}.tmp")
@@ -34,25 +34,25 @@ def write_atomically(path: Path, data: bytes, *, exclusive: bool = False, durabl
                 file.flush()
                 if durable:
                     os.fsync(file.fileno())
-            return _put(temporary, path, exclusive)
+            return _rename(temporary, path, exclusive)
         except OSError as error:
-            # another process may take our unfinished file for an abandoned one
+            # remove_leftovers of another process may have deleted the temporary file
             if isinstance(error, FileNotFoundError) and attempt < _ATTEMPTS - 1:
                 continue
             raise OtptError(
                 f"Cannot write {str(path)!r}: {error.strerror or error}; free disk space or choose another folder, "
-                "then repeat the command: finished work is not lost."
+                "then repeat the command; completed work is preserved."
             ) from None
         finally:
-            with suppress(OSError):  # deleted later, as a leftover
+            with suppress(OSError):  # remove_leftovers deletes it later
                 temporary.unlink(missing_ok=True)
     raise AssertionError("the last attempt returns or raises")
 
 
-def _put(temporary: Path, path: Path, exclusive: bool) -> bool:
+def _rename(temporary: Path, path: Path, exclusive: bool) -> bool:
     if exclusive:
         try:
-            os.link(temporary, path)  # unlike rename, it fails if another process was first
+            os.link(temporary, path)  # unlike rename, fails if the file exists
             return True
         except FileExistsError:
             return False
@@ -64,11 +64,11 @@ def _put(temporary: Path, path: Path, exclusive: bool) -> bool:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Delete temporary files of dead writers: on this host at once, on others after an hour."""
-    found: list[Path] = []
-    with suppress(OSError):  # a folder that cannot be listed now
-        found += folder.rglob(".*.tmp")
-    for path in found:
+    """Delete temporary files of dead processes on this host, and files older than an hour of other hosts."""
+    paths: list[Path] = []
+    with suppress(OSError):  # folder not readable
+        paths += folder.rglob(".*.tmp")
+    for path in paths:
         *_, process, _number, _suffix = path.name.split(".")
         with suppress(OSError):
             ours = f".{socket.gethostname()}." in path.name and process.isdigit()
@@ -79,16 +79,16 @@ def remove_leftovers(folder: Path) -> None:
 
 def _is_alive(process: int) -> bool:
     try:
-        os.kill(process, 0)  # signal 0 only asks
+        os.kill(process, 0)  # signal 0 only checks that the process exists
     except ProcessLookupError:
         return False
-    except PermissionError:  # another user's
+    except PermissionError:  # process of another user
         pass
     return True
 
 
 def read_json(path: Path, what: str) -> Any:
-    """Return the content of a JSON file that this package wrote."""
+    """Read a JSON file written by this package; ``what`` names its kind in errors."""
     try:
         return parse_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -100,7 +100,7 @@ def read_json(path: Path, what: str) -> Any:
 
 
 def parse_json(text: str) -> Any:
-    """Parse JSON; ``ValueError`` also for text that is nested too deeply."""
+    """Parse JSON; raise ``ValueError`` for invalid or too deeply nested text."""
     try:
         return json.loads(text)
     except RecursionError:
@@ -108,7 +108,7 @@ def parse_json(text: str) -> Any:
 
 
 def parse_toml(text: str) -> dict[str, Any]:
-    """Parse TOML; ``ValueError`` also for text that is nested too deeply."""
+    """Parse TOML; raise ``ValueError`` for invalid or too deeply nested text."""
     try:
         return tomllib.loads(text)
     except RecursionError:
@@ -116,7 +116,7 @@ def parse_toml(text: str) -> dict[str, Any]:
 
 
 def is_there(path: Path) -> bool:
-    """Whether a file exists; an I/O error is an :class:`OtptError`."""
+    """Return whether a file exists; raise :class:`OtptError` for an I/O error."""
     try:
         path.stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -127,12 +127,12 @@ def is_there(path: Path) -> bool:
 
 
 def as_json(value: Any) -> bytes:
-    """Return indented JSON; equal values give equal bytes."""
+    """Serialise a value as indented JSON, deterministically."""
     return (json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 
 def csv_cell(text: str) -> str:
-    """Escape a text that a spreadsheet would read as a formula; quoting is left to the writer.
+    """Escape a string that a spreadsheet would interpret as a formula, without quoting it.
 
     >>> csv_cell("=1+1"), csv_cell("ferry")
     ("'=1+1", 'ferry')

@@ -1,10 +1,10 @@
-"""Methods on plain tensors, without a backbone: view features, and text features or a text encoder.
+"""Functional interface: methods on tensors of view features and text features, or a text encoder.
 
     functional.predict(views, texts, method="mean-feature")           # (B, V, D), (C, D) → probabilities (B, C)
     functional.tune(views, encoder, context, method="o-tpt")          # tuned contexts, text features, logits
 
-Evaluations run the same code. View features are unit vectors, the clean view first. B is the number of images, V of
-views, C of classes, D the feature dimension, (n, W) the shape of a context.
+Evaluations run the same code. View features are unit vectors, clean view first. B is the number of images, V of views,
+C of classes; D is the feature dimension, (n, W) the shape of a context.
 """
 
 from __future__ import annotations
@@ -45,30 +45,29 @@ def predict(
     family: str = "fine-grained",
     tower: str = "vit",
 ) -> Tensor:
-    """Return the probabilities (B, C) of images by any method that needs no pixels.
+    """Return class probabilities (B, C) for any method that does not need pixels.
 
-    ℓ = logit_scale · v·e + logit_bias of views v and text features e; then the method's adaptation, calibration and
-    aggregation.
+    Logits are ℓ = logit_scale · v·e + logit_bias for view features v and text features e, followed by the method's
+    adaptation, calibration and aggregation.
 
     Args:
-        view_features: (B, V, D); or (B·V, D) with ``views``.
-        text_features: (C, D); for methods that tune a context, an encoder (n, W) → (C, D).
+        view_features: (B, V, D), or (B·V, D) with ``views``.
+        text_features: (C, D), or an encoder (n, W) → (C, D) for methods that tune a context.
         views: V, for ``view_features`` of shape (B·V, D).
-        context: (n, W), the initial context.
-        family: of data sets, for the method's weights: "fine-grained" or "shift".
-        tower: the kind of image tower, for published temperatures: "vit" or "resnet".
+        context: initial context (n, W).
+        family: family of data sets that selects the method's weights, "fine-grained" or "shift".
+        tower: kind of image tower that selects published temperatures, "vit" or "resnet".
     """
     given, chosen = _check_views(view_features, views), get_method(method)
     if not kind_of(chosen).needs_features:
-        raise OtptError(f"Method {chosen.name!r} needs pixels, but only features were given.")
+        raise OtptError(f"Method {chosen.name!r} needs pixels, not features; use otpt.load and predict the images.")
     if chosen.sees_all_first:
-        raise OtptError(f"Method {chosen.name!r} sees all images of a set first; evaluate it with 'otpt evaluate'.")
+        raise OtptError(f"Method {chosen.name!r} makes a first pass over all images; run it with 'otpt evaluate'.")
     with one_thread():
         state = state_of_texts(text_features, context, given, logit_scale=logit_scale, logit_bias=logit_bias)
     if chosen.needs_context and state.init.numel() == 0:
         raise OtptError(
-            f"Method {chosen.name!r} tunes a context, but text features were given; pass an encoder of contexts and "
-            "context=."
+            f"Method {chosen.name!r} tunes a context, but text_features is a tensor; pass an encoder and context=."
         )
     plain = dataclasses.replace(chosen, init="words")  # the caller provides the texts
     settings = Settings(methods=(plain,), classes=state.class_names, family=family, views=given.shape[1])
@@ -88,15 +87,16 @@ def tune(
     logit_bias: float = 0.0,
     family: str = "fine-grained",
 ) -> Scores:
-    """Tune a context for each image (B, V, D): AdamW steps from ``context`` (n, W) on L = Σ weight·objective.
+    """Tune a context per image of view features (B, V, D): AdamW from ``context`` (n, W) on L = Σ weight·objective.
 
-    Returns ``contexts`` (B, n, W), ``text_features`` (B, C, D), ``logits`` (B, C) of the clean view, ``mean_cosine``
-    (B,), and ``skipped`` (B,), True where a gradient was not finite.
+    Returns:
+        :class:`Scores` with ``contexts`` (B, n, W), ``text_features`` (B, C, D), ``logits`` (B, C) of the clean view,
+        ``mean_cosine`` (B,), and ``skipped`` (B,), True where a gradient is not finite.
     """
     views, chosen = _check_views(view_features), get_method(method)
     config = chosen.tuning(family) if chosen.tunes else None
     if config is None:
-        raise OtptError(f"Method {chosen.name!r} tunes no context; use one that does, such as 'tpt' or 'o-tpt'.")
+        raise OtptError(f"Method {chosen.name!r} does not tune a context; use a method such as 'tpt' or 'o-tpt'.")
     with one_thread():
         state = state_of_texts(encoder, context, views, logit_scale=logit_scale, logit_bias=logit_bias)
         return tune_contexts(state, views, [config])[config]
@@ -111,16 +111,19 @@ def calibrate(
     adapted_text_features: Tensor | None = None,
     settings: Mapping[str, float] | None = None,
 ) -> Tensor:
-    """Return rescaled logits (V, C) of an image's views, or (C,) of one view.
+    """Return calibrated logits, (V, C) for the views of an image or (C,) for one view.
 
-    ``method`` is a name of :data:`otpt.registry.CALIBRATIONS`; ``zero_shot``, of the same shape, are the logits under
-    the initial prompt. "temperature" divides by ``settings={"temperature": T}``; "dac" also takes the text features
-    (C, D) before and after adapting.
+    Args:
+        logits: (V, C) or (C,).
+        zero_shot: logits under the initial prompt, of the same shape.
+        method: name in :data:`otpt.registry.CALIBRATIONS`.
+        text_features, adapted_text_features: (C, D) before and after adaptation, for "dac".
+        settings: settings of the calibration, such as ``{"temperature": T}`` for "temperature".
     """
     if logits.shape != zero_shot.shape or logits.ndim not in (1, 2):
         raise OtptError(
-            f"Logits of shape {tuple(logits.shape)} and zero-shot logits of shape {tuple(zero_shot.shape)} were given; "
-            "expected equal shapes, (V, C) or (C,)."
+            f"The logits have shape {tuple(logits.shape)} and the zero-shot logits {tuple(zero_shot.shape)}; expected "
+            "equal shapes, (V, C) or (C,)."
         )
     given = dict(settings or {})
     chosen = Method("calibrate", calibrate=method, temperature=given.pop("temperature", None), settings=given)
@@ -142,12 +145,12 @@ def aggregate(
     logit_scale: float = 100.0,
     settings: Mapping[str, float] | None = None,
 ) -> Tensor:
-    """Aggregate the logits (V, C) of one image's views, the clean view first, to probabilities (C,).
+    """Aggregate the logits (V, C) of one image's views, clean view first, to probabilities (C,).
 
-    Some aggregations also take the zero-shot logits (V, C), the features (V, D) and the text features (C, D).
+    Some aggregations also require the zero-shot logits (V, C), view features (V, D) and text features (C, D).
     """
     if logits.ndim != 2:
-        raise OtptError(f"Logits of shape {tuple(logits.shape)} were given; expected (V, C), the views of one image.")
+        raise OtptError(f"The logits have shape {tuple(logits.shape)}; expected (V, C), the views of one image.")
     chosen = Method("aggregate", aggregate=method, settings=dict(settings or {}))
     rows, start, views, texts = (
         None if each is None else to_host([each])[0] for each in (logits, zero_shot, view_features, text_features)
@@ -166,32 +169,32 @@ def aggregate(
 
 @dataclasses.dataclass(frozen=True)
 class _Features:
-    """Stand-in for a backbone."""
+    """Minimal backbone for features computed elsewhere."""
 
     family: str
     device: torch.device
 
 
 def _given(component: Component, available: Mapping[str, object]) -> dict[str, object]:
-    """Return the caller's inputs; raise if the function needs one that is missing."""
+    """Return a copy of the inputs; raise if the component requires one that is None."""
     for name in component.parameters:
         if name in available and available[name] is None:
             shown = "view_features" if name == "features" else name
-            raise OtptError(f"{component.name!r} needs {shown}=, which is missing.")
+            raise OtptError(f"{component.name!r} needs {shown}=, which is None; pass it.")
     return dict(available)
 
 
 def _check_views(view_features: Tensor, views: int | None = None) -> Tensor:
-    """Return unit view features as (B, V, D)."""
+    """Validate view features and return them as (B, V, D)."""
     given = view_features
     if given.ndim == 2 and views is not None and views > 0 and len(given) % views == 0:
         given = given.unflatten(0, (-1, views))
     if given.ndim != 3 or not given.is_floating_point() or given.numel() == 0:
         raise OtptError(
-            f"View features of shape {tuple(view_features.shape)} and type {view_features.dtype} were given; expected "
-            "floats, (B, V, D) with the clean view first; or (B·V, D) with views=V."
+            f"The view features have shape {tuple(view_features.shape)} and type {view_features.dtype}; expected "
+            "floats of shape (B, V, D), clean view first, or (B·V, D) with views=V."
         )
     norms = given.norm(dim=-1)
     if not bool(((norms - 1).abs() < 1e-2).all()):
-        raise OtptError("View features must have unit norm; divide them by their norm along the last dimension.")
+        raise OtptError("The view features do not have unit norm; divide them by their norm along the last dimension.")
     return given.detach()

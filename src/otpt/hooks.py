@@ -1,6 +1,6 @@
-"""The hook by which plugin methods extend an evaluation.
+"""Base class of the hooks with which plugin methods extend an evaluation.
 
-A separate module, because plugins derive from it while ``otpt.methods`` is still being imported.
+Plugins import it while ``otpt.methods`` is being imported, so it is a separate module.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ if TYPE_CHECKING:
 
 
 class EvaluationHook:
-    """Extends an evaluation for one kind of methods; by default it adds nothing.
+    """Hook that extends an evaluation for one kind of methods; the base class adds nothing.
 
-    ``settings`` are an :class:`otpt.evaluation.EvaluationSettings`.
+    ``settings`` is an :class:`otpt.evaluation.EvaluationSettings` unless annotated otherwise.
     """
 
     def check(self, settings: Any, methods: Sequence[Method]) -> None:
-        """Raise ``OtptError`` for settings that the methods cannot use."""
+        """Raise ``OtptError`` if the methods do not support the settings."""
 
     def variants(self, settings: Any, dataset: Dataset, methods: Sequence[Method]) -> Sequence[Dataset]:
-        """Return the forms in which the data set is evaluated, such as one per target class."""
+        """Return the variants of the data set to evaluate, such as one per target class."""
         return [dataset]
 
     def plugins(self, settings: Any, dataset: Dataset) -> Mapping[str, Any]:
-        """Return the entries to add to ``Settings.plugins`` for a data set."""
+        """Return entries to add to ``Settings.plugins`` for a data set."""
         return {}
 
     def facts(self, settings: Any) -> Mapping[str, Any]:
-        """Return the facts that determine the rows, for ``config.json``."""
+        """Return facts that determine the results, for ``config.json``."""
         return {}
 
     def prompt_facts(self, settings: Settings, method: Method) -> Mapping[str, Any]:
-        """Return the facts recorded in place of a prompt in ``config.json``."""
+        """Return facts that replace the prompt in ``config.json``."""
         return {}
 
     def learned_from(self, settings: Any) -> Iterator[tuple[str, Sequence[str]]]:

@@ -1,4 +1,4 @@
-"""Hugging Face's ``pipeline("zero-shot-image-classification")`` with otpt's methods: one line of existing code changes.
+"""Drop-in replacement of Hugging Face's ``pipeline("zero-shot-image-classification")``; only the import changes.
 
 from otpt import pipeline                          # was: from transformers import pipeline
 
@@ -28,10 +28,10 @@ _PRECISIONS = {"auto": "float32", "float32": "float32", "float16": "fp16", "bflo
 
 
 class ZeroShotPipeline:
-    """A classifier with the call signature and results of Hugging Face's pipeline; see :func:`pipeline`.
+    """Classifier with the call signature and results of Hugging Face's pipeline; see :func:`pipeline`.
 
     Attributes:
-        classifier: the underlying :class:`~otpt.Classifier`.
+        classifier: underlying :class:`~otpt.Classifier`.
     """
 
     task = TASK
@@ -50,20 +50,20 @@ class ZeroShotPipeline:
         num_workers: int | None = None,
         timeout: float | None = None,
     ) -> list[Scored] | list[list[Scored]] | Iterator[list[Scored]]:
-        """Classify one image, a list of images, or lazily the images of a generator or data set.
+        """Classify an image, a list of images, or, lazily, the images of a generator or data set.
 
         Args:
-            image: a path, address, PIL image, array …; ``images`` is the older name of the argument.
-            candidate_labels: the classes, as a list or a comma-separated text; the classifier's by default.
-            hypothesis_template: the sentence for a class, with ``{}`` for its name.
-            batch_size, num_workers, timeout: accepted for compatibility; they have no effect.
+            image: path, URL, PIL image, array …; ``images`` is an older name of the argument.
+            candidate_labels: classes as a list or a comma-separated string; the classifier's by default.
+            hypothesis_template: sentence with ``{}`` for the class name.
+            batch_size, num_workers, timeout: ignored; accepted for compatibility.
 
         Returns:
             ``[{"score": …, "label": …}, …]``, best first; one such list per image for several images.
         """
         given = images if image is None else image
         if given is None:
-            raise OtptError("No image was given; expected a path, a URL, an image, or a list of them.")
+            raise OtptError("The image is None; expected a path, a URL, an image, or a list of them.")
         template = None if candidate_labels is None else hypothesis_template
         predict = partial(self.classifier.predict, candidate_labels=candidate_labels, hypothesis_template=template)
         if is_one_image(given):
@@ -88,19 +88,19 @@ def pipeline(
     torch_dtype: Any = None,
     **options: Any,
 ) -> ZeroShotPipeline:
-    """Return a classifier that replaces Hugging Face's ``pipeline`` of the same task.
+    """Return a replacement of Hugging Face's ``pipeline`` for zero-shot image classification.
 
-    With ``method="zero-shot"`` the scores equal theirs; other methods, such as the default, use 64 views. SigLIP's
-    scores are a softmax over the labels; ``multi_label=True`` gives its independent ones.
+    With ``method="zero-shot"`` the scores equal those of transformers; other methods, including the default, use 64
+    views. Scores of SigLIP are a softmax over the labels; pass ``multi_label=True`` for independent probabilities.
 
     Args:
         task: "zero-shot-image-classification".
-        model: the name of a CLIP or SigLIP on the hub, a folder, a model in memory; or any name that
-            :func:`otpt.load` takes, such as "pocket".
-        device: a name, or a number as in transformers: -1 for the CPU, 0 for the first GPU.
-        tokenizer, image_processor: those of a model in memory.
-        dtype, torch_dtype: as in transformers, such as ``torch.float16`` or "auto"; sets ``precision``.
-        options: options of :func:`otpt.load`, such as ``views=16``.
+        model: name of a CLIP or SigLIP model on the hub, a folder, a model in memory, or any model that
+            :func:`otpt.load` accepts, such as "pocket".
+        device: device name, or number as in transformers: -1 for the CPU, 0 for the first GPU.
+        tokenizer, image_processor: tokenizer and image processor of a model in memory.
+        dtype, torch_dtype: precision as in transformers, such as ``torch.float16`` or "auto".
+        options: further arguments of :func:`otpt.load`, such as ``views=16``.
 
     Example:
         >>> classify = pipeline("zero-shot-image-classification", model="pocket", method="zero-shot")
@@ -110,7 +110,7 @@ def pipeline(
     if task != TASK:
         raise unknown("task", task, (TASK,))
     if model is None:
-        raise OtptError("No model was given; expected a name such as model='openai/clip-vit-base-patch16'.")
+        raise OtptError("The model is None; expected a name such as model='openai/clip-vit-base-patch16'.")
     if isinstance(device, int):
         device = "cpu" if device < 0 else f"cuda:{device}"
     if (given := dtype or torch_dtype) is not None:
@@ -126,7 +126,7 @@ def pipeline(
 
 
 def _is_hub_name(name: str) -> bool:
-    """Whether a name is ORG/NAME, not a path, and not ARCHITECTURE/TAG of open_clip."""
+    """Return whether a name is ORG/NAME, but neither a path nor ARCHITECTURE/TAG of open_clip."""
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", name) or os.path.exists(name):
         return False
     return name.partition("/")[0] not in open_clip_tags()

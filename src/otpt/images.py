@@ -1,15 +1,15 @@
-"""Open an image in any form as 8-bit RGB, or raise an error that says why it cannot be used.
+"""Opening of images from any source as 8-bit RGB.
 
     open_image("photo.jpg")          # a path, a URL, bytes, a file object, a PIL image, an array or a tensor
 
-The default id of an image is a hash of its decoded RGB pixels, whatever form it is given in. Compared with
+The default id of an image is a hash of its decoded RGB pixels, independent of its source. Compared with
 ``Image.open(path).convert("RGB")``:
 
 * The EXIF orientation is applied. (TPT's scripts ignore it.)
-* 16-bit grey is scaled by 255/65535; Pillow's conversion would clip it to white.
-* An alpha channel is dropped without blending, as Pillow's conversion does.
+* 16-bit grey is scaled by 255/65535; Pillow clips it to white.
+* An alpha channel is dropped without blending, as in Pillow.
 * The first frame of an animation is used.
-* A truncated file is refused.
+* A truncated file is rejected.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ImageFeatures:
-    """Features (V, D) in place of an image, the clean view first."""
+    """Precomputed view features (V, D) of an image, clean view first."""
 
     views: NDArray[np.float32]
 
@@ -49,18 +49,18 @@ class ImageFeatures:
 ImageSource: TypeAlias = "str | Path | bytes | IO[bytes] | Image.Image | NDArray[Any] | Tensor | ImageFeatures"
 
 MAX_PIXELS = 178_956_970
-"""The size at which Pillow itself refuses an image as a decompression bomb."""
+"""Number of pixels above which Pillow rejects an image as a decompression bomb."""
 
 _T = TypeVar("_T")
 _CHANNELS = (1, 3, 4)  # grey, RGB, RGBA
 _ROUNDING = 1e-6
 _EXPECTED = "expected (H, W), (H, W, C) or (C, H, W) with 1, 3 or 4 channels, in uint8 or as floats in [0, 1]"
-# Python's warning filters belong to the whole process: only one thread at a time may change and restore them.
+# Warning filters are global to the process: only one thread at a time may change and restore them.
 _warning_lock = threading.Lock()
 
 
 class NamedImage(NamedTuple):
-    """The id of an image, and a thread-safe function that returns its path, its bytes or the image."""
+    """Image id and a thread-safe function that returns the path, the bytes or the image."""
 
     id: str
     read: Callable[[], ImageSource]
@@ -68,7 +68,7 @@ class NamedImage(NamedTuple):
 
 @dataclass(frozen=True)
 class UrlLimits:
-    """Limits of a download: bytes, seconds from the first request to the last byte, redirects."""
+    """Limits of a download: bytes, total seconds including redirects, number of redirects."""
 
     max_bytes: int = 64 << 20
     seconds: float = 20.0
@@ -79,14 +79,13 @@ LIMITS = UrlLimits()
 
 
 def open_image(source: ImageSource, *, max_pixels: int = MAX_PIXELS, urls: UrlLimits | None = LIMITS) -> Image.Image:
-    """Return the image as an upright 8-bit RGB image, fully decoded.
+    """Open and decode an image, and return it upright in 8-bit RGB.
 
     Args:
-        source: a path, an http(s) address, the bytes of a file, a file object (read from its start if it can be
-            rewound, as Pillow does, and left at its position), a PIL image, an array or tensor (see
-            :func:`rgb_array`).
-        max_pixels: larger images are refused (Pillow's own limit, ``Image.MAX_IMAGE_PIXELS``, applies as well).
-        urls: size and time limits of URLs; None refuses URLs.
+        source: path, http(s) URL, bytes of a file, file object (see :func:`read_file_object`), PIL image, array or
+            tensor (see :func:`rgb_array`).
+        max_pixels: maximum number of pixels; Pillow's own limit, ``Image.MAX_IMAGE_PIXELS``, applies as well.
+        urls: limits for downloads; None rejects URLs.
 
     Raises:
         OtptError: if the image is missing, a folder, unreadable, empty, not an image, truncated, or too large.
@@ -95,20 +94,20 @@ def open_image(source: ImageSource, *, max_pixels: int = MAX_PIXELS, urls: UrlLi
 
 
 def image_digest(source: ImageSource, *, urls: UrlLimits | None = LIMITS) -> str:
-    """Return the digest of an image's pixels, its default id. See :func:`open_with_digest`."""
+    """Return the digest of an image's pixels, its default id; see :func:`open_with_digest`."""
     return open_with_digest(source, urls=urls)[1]
 
 
 def open_with_digest(
     source: ImageSource, *, max_pixels: int = MAX_PIXELS, urls: UrlLimits | None = LIMITS
 ) -> tuple[Image.Image, str]:
-    """Return :func:`open_image` and a digest of its content: the first 32 hexadecimal digits of a SHA-256.
+    """Open an image as :func:`open_image` does, and return it with the digest of its pixels.
 
-    The hash covers ``b"width height\\n"`` and the RGB bytes, so that a BMP and a TIFF of one image, its path and the
-    opened image have the same digest.
+    The digest is the first 32 hexadecimal digits of the SHA-256 of ``b"width height\\n"`` and the RGB bytes, so it does
+    not depend on the file format.
     """
     if isinstance(source, ImageFeatures):
-        raise OtptError("Only features of this image were given, but its pixels are needed; give the image.")
+        raise OtptError("The image consists of features only, but its pixels are needed; pass the image.")
     if is_array(source):
         values = rgb_array(source)
         _check_size((values.shape[1], values.shape[0]), "the given array", max_pixels)
@@ -127,7 +126,7 @@ def open_with_digest(
 
 
 def _file_bytes(source: Any, urls: UrlLimits | None) -> tuple[bytes, str]:
-    """Return the bytes of an image file and its name for messages."""
+    """Return the bytes of an image file and its name for error messages."""
     if isinstance(source, (bytes, bytearray, memoryview)):
         data, name = bytes(source), "the given bytes"
     elif isinstance(source, str) and is_url(source):
@@ -147,24 +146,24 @@ def _file_bytes(source: Any, urls: UrlLimits | None) -> tuple[bytes, str]:
 
 
 def _read_file(path: Path) -> bytes:
-    if os.path.exists(path) and not os.path.isfile(path):  # a pipe would block
+    if os.path.exists(path) and not os.path.isfile(path):  # reading a pipe would block
         kind = "a folder" if path.is_dir() else "not a regular file"
-        raise OtptError(f"{str(path)!r} is {kind}; give the path of an image file.")
+        raise OtptError(f"{str(path)!r} is {kind}; pass the path of an image file.")
     try:
         return path.read_bytes()
     except FileNotFoundError:
         raise OtptError(f"There is no image at {str(path)!r}; check the path.") from None
-    except (OSError, ValueError) as error:  # a null character in the path
+    except (OSError, ValueError) as error:  # ValueError: null character in the path
         raise cannot_read("image", path, error) from None
 
 
 def is_file_object(source: object) -> bool:
-    """Whether an object can be read: an open file, ``io.BytesIO``, a pipe, a response of a web server."""
+    """Return whether an object has a ``read`` method, as open files, ``io.BytesIO`` and HTTP responses do."""
     return callable(getattr(source, "read", None))
 
 
 def read_file_object(source: Any) -> bytes:
-    """Read a file object from its start if it can be rewound, as Pillow does; its position does not change."""
+    """Read a binary file object, from its start and restoring its position if it is seekable."""
     try:
         position = source.tell() if getattr(source, "seekable", bool)() else None
         if position is not None:
@@ -176,7 +175,7 @@ def read_file_object(source: Any) -> bytes:
         raise OtptError(f"Cannot read the given file object: {_reason(error)}.") from None
     if not isinstance(data, bytes):
         raise OtptError(
-            f"The given file object yields {type(data).__name__}, not bytes; open the file in binary mode, 'rb'."
+            f"The given file object returns {type(data).__name__}, not bytes; open the file in binary mode, 'rb'."
         )
     return data
 
@@ -186,24 +185,24 @@ def _reason(error: Exception) -> str:
 
 
 def is_url(source: str) -> bool:
-    """Whether a text is an http(s) URL."""
+    """Return whether a string is an http(s) URL."""
     return source.lower().startswith(("http://", "https://"))
 
 
 def fetch_url(url: str, limits: UrlLimits | None = LIMITS, *, address: str | None = None) -> bytes:
-    """Download the file at an http(s) URL; raise if ``limits`` is None.
+    """Download the file at an http(s) URL and return its bytes; raise if ``limits`` is None.
 
-    With ``address``, connect to that IP address under the URL's host name, without proxies.
+    With ``address``, connect to that IP address instead of resolving the host name, without proxies.
     """
     if limits is None:
-        raise OtptError(f"URLs are not accepted here, but {url!r} was given; give the image or its file.")
-    # in a separate thread: the caller may run inside an event loop, as notebooks do
+        raise OtptError(f"URLs are not accepted here, but the image is {url!r}; pass the image or its file.")
+    # in a separate thread, because the caller may run inside an event loop, as in notebooks
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(asyncio.run, _download(url, limits, address)).result()
 
 
 async def _download(url: str, limits: UrlLimits, address: str | None) -> bytes:
-    own = "check the address, or download the image and give its path."
+    remedy = "check the URL, or download the image and pass its path."
     data = bytearray()
     try:
         target = httpx.URL(url)
@@ -215,47 +214,47 @@ async def _download(url: str, limits: UrlLimits, address: str | None) -> bytes:
         client = httpx.AsyncClient(
             follow_redirects=True, max_redirects=limits.redirects, timeout=limits.seconds, trust_env=address is None
         )
-        # httpx's timeout is per read: a server that sends a byte now and then would outlast it
+        # the timeout of httpx is per read; this one bounds the whole download
         async with (
             asyncio.timeout(limits.seconds),
             client,
             client.stream("GET", target, headers=headers, extensions=extensions) as response,
         ):
             if response.status_code != 200:
-                answer = f"{response.status_code} ({response.reason_phrase})"
-                raise OtptError(f"Cannot fetch {url!r}: the server answered {answer}; {own}")
+                status = f"{response.status_code} ({response.reason_phrase})"
+                raise OtptError(f"Cannot fetch {url!r}: the server answered {status}; {remedy}")
             async for part in response.aiter_bytes():
                 data += part
                 if len(data) > limits.max_bytes:
                     raise OtptError(
-                        f"The file at {url!r} has more than {limits.max_bytes:,} bytes; download it and give its path."
+                        f"The file at {url!r} has more than {limits.max_bytes:,} bytes; download it and pass its path."
                     )
     except (TimeoutError, httpx.TimeoutException):
         raise OtptError(
-            f"Cannot fetch {url!r} within {limits.seconds:g} s; try again, or download it and give its path."
+            f"Cannot fetch {url!r} within {limits.seconds:g} s; try again, or download it and pass its path."
         ) from None
     except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
         if isinstance(error, OtptError):
             raise
-        raise OtptError(f"Cannot fetch {url!r}: {_reason(error) or type(error).__name__}; {own}") from None
+        raise OtptError(f"Cannot fetch {url!r}: {_reason(error) or type(error).__name__}; {remedy}") from None
     return bytes(data)
 
 
 def open_header(
     file: IO[bytes], formats: tuple[str, ...] | None = None, *, name: str = "the given bytes"
 ) -> Image.Image:
-    """Read the header of an image file in one of Pillow's ``formats``, without decoding it."""
+    """Open an image file in one of Pillow's ``formats`` (default: all) without decoding it."""
     try:
         return _quietly(lambda: Image.open(file, formats=formats))
     except UnidentifiedImageError:
         raise OtptError(f"Cannot use {name} as an image: it is not an image in a known format.") from None
-    except Exception as error:  # a corrupt header can raise nearly anything inside a format's reader
+    except Exception as error:  # a corrupt header can raise nearly any exception in Pillow
         raise _unusable(name, error) from None
 
 
 def _load(image: Image.Image, name: str) -> Image.Image:
-    """Decode all pixels (of the first frame)."""
-    if image.format == "EPS":  # Pillow gives PostScript to Ghostscript
+    """Decode the pixels of the first frame."""
+    if image.format == "EPS":  # Pillow would run Ghostscript
         raise OtptError(f"Cannot use {name} as an image: EPS files are programs; convert it to PNG or JPEG.")
     try:
         image.load()
@@ -267,16 +266,16 @@ def _load(image: Image.Image, name: str) -> Image.Image:
 
 
 def _to_rgb(image: Image.Image, name: str) -> Image.Image:
-    """Return a new, upright image in 8-bit RGB."""
-    with suppress(Exception):  # corrupt metadata; the pixels are still usable
+    """Return a new upright image in 8-bit RGB, without metadata."""
+    with suppress(Exception):  # ignore corrupt metadata
         image = _quietly(lambda: ImageOps.exif_transpose(image))
     try:
         if image.mode.startswith("I"):
             image = Image.fromarray(_eight_bits(np.asarray(image), name))
         elif image.mode == "F":
-            raise OtptError(f"{name} holds floating-point values without a defined white level; save it as 8-bit.")
+            raise OtptError(f"{name} has floating-point values without a defined white level; save it as 8-bit.")
         elif image.mode in ("P", "PA") and "transparency" in image.info:
-            # Straight to RGB gives the same colours with a warning about the transparency.
+            # converting directly to RGB gives the same colours, but a warning
             image = image.convert("RGBA")
         elif image.mode in ("RGBa", "La"):
             image = image.convert("RGBA" if image.mode == "RGBa" else "LA")
@@ -284,20 +283,20 @@ def _to_rgb(image: Image.Image, name: str) -> Image.Image:
     except OtptError:
         raise
     except ValueError:
-        raise OtptError(f"{name} has the colour mode {image.mode!r}, which has no RGB form; convert it.") from None
-    rgb.info = {}  # without the file's metadata
+        raise OtptError(f"{name} has the colour mode {image.mode!r}; convert the image to RGB.") from None
+    rgb.info = {}
     return rgb
 
 
 def _check_size(size: tuple[int, int], name: str, max_pixels: int) -> None:
-    """Raise for an empty or too large (width, height)."""
+    """Raise for an empty or too large image."""
     width, height = size
     if width == 0 or height == 0:
         raise OtptError(f"Cannot use {name} as an image: it has no pixels ({width}×{height}).")
     if width * height > max_pixels:
         raise OtptError(
-            f"{name} has {width}×{height} = {width * height:,} pixels; at most {max_pixels:,} are accepted; resize "
-            "it first."
+            f"{name} has {width}×{height} = {width * height:,} pixels; expected at most {max_pixels:,}; resize it "
+            "first."
         )
 
 
@@ -305,18 +304,18 @@ def _unusable(name: str, error: Exception) -> OtptError:
     reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
     if isinstance(error, Image.DecompressionBombError):
         return OtptError(f"{name} has too many pixels ({reason}); resize it first.")
-    return OtptError(f"Cannot use {name} as an image: it is damaged or truncated ({reason}).")
+    return OtptError(f"Cannot use {name} as an image: it is corrupt or truncated ({reason}).")
 
 
 def _quietly(step: Callable[[], _T]) -> _T:
-    """Run a short Pillow call without its warnings (odd metadata, large images)."""
+    """Call a Pillow function without its warnings about metadata and large images."""
     with _warning_lock, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return step()
 
 
 def is_array(source: object) -> bool:
-    """Whether this is a numpy array or a torch tensor, recognised by duck typing without importing torch."""
+    """Return whether an object is a numpy array or, by duck typing, a torch tensor."""
     tensor_methods = ("detach", "cpu", "is_floating_point")
     return isinstance(source, np.ndarray) or all(hasattr(source, each) for each in tensor_methods)
 
@@ -324,9 +323,9 @@ def is_array(source: object) -> bool:
 def rgb_array(source: Any) -> NDArray[np.uint8]:
     """Convert an array or tensor (H, W), (H, W, C) or (C, H, W) to (H, W, 3) uint8.
 
-    Floats v in [0, 1] become ⌊255·v + ½⌋, the inverse of ``ToTensor``; 16-bit values are scaled by 255/65535; grey is
-    repeated, and an alpha channel dropped. An ambiguous shape such as (3, 4, 3) is channels-last in an array and
-    channels-first in a tensor.
+    Floats v in [0, 1] become ⌊255·v + ½⌋, the inverse of ``ToTensor``. 16-bit values are scaled by 255/65535. Grey is
+    repeated to three channels, and an alpha channel dropped. An ambiguous shape such as (3, 4, 3) is channels-last for
+    an array and channels-first for a tensor.
     """
     tensor = not isinstance(source, np.ndarray)
     given = f"{'a tensor' if tensor else 'an array'} of shape {tuple(source.shape)} and type {source.dtype}"
@@ -342,18 +341,18 @@ def rgb_array(source: Any) -> NDArray[np.uint8]:
         values = np.moveaxis(values, 0, 2)
     number = values.dtype == np.uint8 or values.dtype == np.uint16 or values.dtype.kind == "f"
     if values.ndim != 3 or values.shape[2] not in _CHANNELS or values.size == 0 or not number:
-        batch = "; a batch (B, C, H, W) goes to predict" if values.ndim == 4 else ""
+        batch = "; pass a batch (B, C, H, W) to predict" if values.ndim == 4 else ""
         raise OtptError(f"Cannot use {given} as an image; {_EXPECTED}{batch}.")
-    values = values[..., : 1 if values.shape[2] == 1 else 3]  # without alpha
+    values = values[..., : 1 if values.shape[2] == 1 else 3]  # drop alpha
     if values.dtype == np.uint16:
         values = _eight_bits(values, given)
     elif values.dtype.kind == "f":
         wide = values.astype(np.float64)
         low, high = float(wide.min()), float(wide.max())
-        if not (low >= -_ROUNDING and high <= 1 + _ROUNDING):  # also true of nan
+        if not (low >= -_ROUNDING and high <= 1 + _ROUNDING):  # also rejects nan
             remedy = "undo its normalisation first" if low < 0 else "divide it by 255"
             raise OtptError(
-                f"Cannot use {given} as an image: its values go from {low:.6g} to {high:.6g}, expected floats in "
+                f"Cannot use {given} as an image: its values range from {low:.6g} to {high:.6g}, expected floats in "
                 f"[0, 1]; {remedy}."
             )
         values = np.floor(255 * wide.clip(0, 1) + 0.5).astype(np.uint8)
@@ -361,8 +360,8 @@ def rgb_array(source: Any) -> NDArray[np.uint8]:
 
 
 def _eight_bits(values: NDArray[np.generic], name: str) -> NDArray[np.uint8]:
-    """Convert 16-bit grey (also stored in 32-bit integers) to 8-bit: v·255/65535, rounded."""
+    """Convert 16-bit grey values (of any integer type) to 8-bit: v·255/65535, rounded."""
     wide = values.astype(np.int64)
     if wide.min() < 0 or wide.max() > 65535:
-        raise OtptError(f"{name} holds 32-bit values without a defined white level; save it as 8- or 16-bit.")
+        raise OtptError(f"{name} has 32-bit values without a defined white level; save it as 8- or 16-bit.")
     return ((wide * 255 + 32767) // 65535).astype(np.uint8)

@@ -1,6 +1,6 @@
-"""Plugins: modules that ship with the package, and users' files.
+"""Plugins: built-in modules and user files.
 
-A user's file (``--plugin FILE``) contains decorated functions, which become parts of method names::
+A user file (``--plugin FILE``) defines decorated functions, whose names become parts of method names::
 
     import otpt
 
@@ -34,17 +34,17 @@ BUILT_IN = {
     "commands": ("otpt.medical",),
     "options": ("otpt.medical.options",),
 }
-"""Modules by the registry that importing them extends. For the command line, those of "commands" have ``COMMANDS``,
-{group: {command: ("module:function", help)}}, and those of "options" have ``Options``, options of an evaluation."""
+"""Built-in modules by the registry that they extend on import. Modules of "commands" define ``COMMANDS``, {group:
+{command: ("module:function", help)}}; modules of "options" define ``Options``, command line options of evaluations."""
 
 
 def import_plugins(registry: str) -> list[ModuleType]:
-    """Import the modules that add to a registry."""
+    """Import and return the built-in modules that extend a registry."""
     return [import_module(name) for name in BUILT_IN[registry]]
 
 
 def load_plugin(path: str | Path) -> str:
-    """Execute a user's Python file, whose decorators register its functions, and return the file's digest.
+    """Execute a Python file, whose decorators register its functions, and return the digest of the file.
 
     Example:
         >>> from tempfile import mkdtemp
@@ -53,14 +53,14 @@ def load_plugin(path: str | Path) -> str:
         >>> len(load_plugin(path))
         16
     """
-    from otpt.registry import PLUGIN, reason, snapshot  # late: the command line starts without pydantic
+    from otpt.registry import PLUGIN, reason, snapshot  # imports pydantic, which the command line avoids at startup
 
     path = Path(path)
-    if not path.name.endswith(tuple(SOURCE_SUFFIXES)):  # compiled modules can be imported too, but have no source
+    if not path.name.endswith(tuple(SOURCE_SUFFIXES)):  # compiled modules are not supported
         raise OtptError(f"The plugin {str(path)!r} is not a Python file; expected FILE.py.")
     try:
         digest = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
-    except (OSError, ValueError) as error:  # ValueError: a null character in the path
+    except (OSError, ValueError) as error:  # ValueError: null character in the path
         raise cannot_read("plugin", path, error) from None
     name = f"{PLUGIN}{digest}"
     if name in sys.modules:
@@ -73,7 +73,7 @@ def load_plugin(path: str | Path) -> str:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
-    except BaseException as error:  # also KeyboardInterrupt; the file can then be fixed and loaded again
+    except BaseException as error:  # also KeyboardInterrupt: undo everything, so that the file can be loaded again
         del sys.modules[name]
         restore()
         if isinstance(error, OtptError) or not isinstance(error, Exception):

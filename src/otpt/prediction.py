@@ -1,4 +1,4 @@
-"""Predictions of images, and failures."""
+"""Results of images: predictions and failures."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Scored(TypedDict):
-    """A class and its probability, in the format of Hugging Face's pipelines."""
+    """Class and probability in the format of Hugging Face pipelines."""
 
     score: float
     label: str
@@ -30,25 +30,25 @@ class Scored(TypedDict):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Prediction:
-    """The prediction of an image by a method.
+    """Prediction of one image by one method.
 
-    As a sequence it equals the result of Hugging Face's zero-shot pipeline: ``{"score": …, "label": …}`` per class,
-    most probable first.
+    Also a sequence like the result of Hugging Face's zero-shot pipeline: ``{"score": …, "label": …}`` per class, most
+    probable first.
 
     Attributes:
-        label: the name of the most probable class.
-        confidence: its probability.
-        index: its position in the class list.
+        label: name of the most probable class.
+        confidence: probability of that class.
+        index: index of that class.
         probabilities: (C,) float64, summing to one; independent of each other with ``multi_label``.
-        class_names: all classes.
-        method: the method's name.
+        class_names: names of all classes.
+        method: name of the method.
         flags: unusual events (:data:`otpt.methods.KEPT_INIT`); usually empty.
         extras: further numbers of the method, such as ``mean_cosine``, the mean cosine similarity between the text
-            features of different classes that this image was predicted with.
-        set: the prediction set, most probable class first; None without ``coverage=``.
+            features of different classes.
+        set: prediction set, most probable class first; None without ``coverage=``.
         abstained: whether the confidence is too low for the requested risk; None without ``risk=``.
         rejected: whether the image fits none of the classes; None without ``reject=``.
-        grouping: the groups of the classes, for :attr:`groups` and :meth:`back_off`.
+        grouping: groups of the classes, for :attr:`groups` and :meth:`back_off`.
 
     Example:
         >>> import numpy as np
@@ -74,30 +74,30 @@ class Prediction:
 
     @property
     def groups(self) -> dict[str, float] | None:
-        """The probability of each group of classes; None without groups."""
+        """Probability of each group of classes, or None without groups."""
         return None if self.grouping is None else self.grouping.probabilities(self.probabilities)
 
     def back_off(self, threshold: float) -> Answer | None:
         """Return the most specific label or group whose probability reaches ``threshold``, or None.
 
-        Needs ``set_classes(…, groups=…)``; for example "dog, 93 %" where no breed is that probable.
+        Requires ``set_classes(…, groups=…)``. Example: "dog, 93 %" if no breed reaches the threshold.
         """
         if self.grouping is None:
-            raise OtptError("back_off needs groups of classes; pass them with set_classes(names, groups={…}).")
+            raise OtptError("back_off requires groups of classes; set them with set_classes(names, groups={…}).")
         return self.grouping.back_off(self.probabilities, self.class_names, threshold)
 
     @property
     def mean_cosine(self) -> float:
-        """See ``extras``; nan for methods without text features."""
+        """Mean cosine similarity between the text features of different classes; nan without text features."""
         return self.extras.get("mean_cosine", math.nan)
 
     @property
     def unknown_score(self) -> float:
-        """The score behind ``rejected``, high for images that fit no class; nan without ``reject=``."""
+        """Rejection score, high for images that fit none of the classes; nan without ``reject=``."""
         return self.extras.get("unknown_score", math.nan)
 
     def labels_above(self, threshold: float = 0.5) -> list[str]:
-        """Return the labels with a probability of at least ``threshold``, most probable first; for ``multi_label``."""
+        """Return the labels with probability at least ``threshold``, most probable first, for ``multi_label``."""
         return [name for name, score in self.top(len(self)) if score >= threshold]
 
     def top(self, count: int = 5) -> list[tuple[str, float]]:
@@ -106,7 +106,7 @@ class Prediction:
         return [(self.class_names[i], float(self.probabilities[i])) for i in order]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain data for JSON; numbers that are not finite become None."""
+        """Return a dict for JSON; non-finite numbers become None."""
         found = {each.name: _plain(getattr(self, each.name)) for each in fields(self) if each.name != "grouping"}
         return found if self.groups is None else {**found, "groups": self.groups}
 
@@ -144,12 +144,12 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Failure:
-    """An image that could not be used, in place of its prediction.
+    """Result of an image that cannot be used, with ``errors="return"``.
 
     Attributes:
-        image: its path, or "image N".
-        position: its index in the list.
-        error: the error.
+        image: path of the image, or "image N".
+        position: index in the list.
+        error: reason.
 
     Example:
         >>> import otpt
@@ -164,14 +164,14 @@ class Failure:
     error: OtptError
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain data for JSON."""
+        """Return a dict for JSON."""
         return {"image": self.image, "position": self.position, "error": str(self.error)}
 
 
 def predictions(
     methods: Sequence[Method], outputs: Sequence[Output], settings: Settings, calibrations: Mapping[str, Calibrated]
 ) -> dict[str, Prediction]:
-    """Return the predictions of one image by method name, calibrated where ``calibrations`` has the method."""
+    """Return {method name: prediction} of one image, calibrated if ``calibrations`` contains the method."""
     found, names = {}, settings.classes
     for method, output in zip(methods, outputs, strict=True):
         index, probabilities, extras = output.index, output.probabilities, dict(output.extras)

@@ -21,16 +21,16 @@ from otpt.errors import OtptError
 
 
 class WorkerDied(OtptError):
-    """A worker process ended before its work was done."""
+    """Error raised when a worker process ends unexpectedly."""
 
 
 class WorkerPool:
-    """Processes that end with their parent and leave Ctrl-C to it; each starts with the first call that finds none.
+    """Pool of processes that ignore Ctrl-C and end with their parent; processes are started on demand.
 
     Args:
         workers: number of processes.
-        threads: of each process; by default the threads of this process are divided.
-        initializer: called in each process before the first call, with ``arguments``.
+        threads: number of torch threads per process; by default, an equal share of this process's threads.
+        initializer: function called with ``arguments`` at the start of each process.
     """
 
     def __init__(
@@ -43,28 +43,28 @@ class WorkerPool:
         self._pool = ProcessPoolExecutor(workers, context, _start, started)
 
     def submit(self, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
-        """Call a function in one of the processes."""
+        """Schedule a call in one of the processes and return its future."""
         if sys.platform == "win32":  # pragma: no cover
             return self._pool.submit(function, *arguments)
-        resource_tracker.ensure_running()  # else it starts with the first process, and unblocks the signal
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # for a process that starts here
+        resource_tracker.ensure_running()  # starting it later would unblock the signal
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # inherited by a process started here
         try:
             return self._pool.submit(function, *arguments)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def result(self, future: Future[Any]) -> Any:
-        """Wait for the result of a call."""
+        """Return the result of a call; raise :class:`WorkerDied` if its process ended."""
         try:
             return future.result()
         except BrokenProcessPool:
             raise WorkerDied(
-                f"One of {self.workers} worker processes ended (too little memory?); repeat the command to continue, "
-                "perhaps with fewer --workers."
+                f"One of {self.workers} worker processes ended unexpectedly, possibly out of memory; repeat the "
+                "command to continue, or use fewer --workers."
             ) from None
 
     def close(self) -> None:
-        """End the processes at once, also those that are still at work."""
+        """Terminate the processes immediately, including busy ones."""
         self._alive.close()
         self._pool.shutdown()
 
@@ -73,14 +73,14 @@ def _start(
     alive: Connection, threads: int, initializer: Callable[..., None] | None, arguments: tuple[Any, ...]
 ) -> None:
     threading.Thread(target=_end_with_parent, args=(alive,), daemon=True).start()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its workers
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent terminates its workers
     torch.set_num_threads(threads)
     if initializer is not None:
         initializer(*arguments)
 
 
 def _end_with_parent(alive: Connection) -> None:
-    """End this process when its parent closes the other end of the pipe, or dies."""
+    """Exit when the parent closes the other end of the pipe or dies."""
     with suppress(EOFError, OSError):
         alive.recv()
     os._exit(1)

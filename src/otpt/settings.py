@@ -1,7 +1,7 @@
-"""One configuration: everything that decides a prediction besides the model and the image.
+"""Configuration of predictions.
 
-`Classifier`, `evaluate`, TOML files, the HTTP body and a run's `config.json` share the fields of :class:`Settings`;
-their descriptions are the help texts of the command line. Importing this module does not import torch.
+`Classifier`, `evaluate`, TOML files, HTTP requests and `config.json` files share the fields of :class:`Settings`; their
+descriptions are the help texts of the command line. Importing this module does not import torch.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from otpt.prompts.learned import LearnedPrompt
     from otpt.tasks.groups import Groups
     from otpt.views import ViewRecipe
-else:  # validated by the functions below, which import the classes when they are used
+else:  # validated by the functions below, which import the classes lazily
     Calibrated = FixedTexts = LearnedPrompt = Method = Prompt = Templates = ViewRecipe = Any
 
 DEFAULT_METHOD = "confident-half"
@@ -35,19 +35,19 @@ MULTI_LABEL = "multi-label"
 EXAMPLES = "gda"
 """Default method with example images."""
 MEMORY_BUDGET = 2 * 2**30
-"""Bytes that the graphs of text features may take."""
+"""Memory limit for the graphs of text features, in bytes."""
 
 Family = Literal["fine-grained", "shift"]
 _OBJECTS = (
     "methods", "prompts", "templates", "texts", "views", "contexts", "calibrations", "attributes", "groups",
     "examples", "plugins",
 )  # fmt: skip
-"""Fields that may hold objects in memory."""
+"""Fields that may hold objects other than plain data."""
 _SINGULAR = {"method": "methods", "prompt": "prompts", "calibration": "calibrations", "context": "contexts"}
 
 
 class Frozen(BaseModel):
-    """An immutable model whose validation errors are one :class:`OtptError` sentence."""
+    """Immutable pydantic model that raises validation errors as :class:`OtptError`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True, validate_default=True)
 
@@ -58,13 +58,13 @@ class Frozen(BaseModel):
             raise settings_error(error, type(self)) from None
 
     def replace(self, **changes: Any) -> Self:
-        """Return a copy with some fields changed, validated again."""
+        """Return a validated copy with some fields changed."""
         given = {name: getattr(self, name) for name in self.model_fields_set}
         return type(self)(**{**given, **changes})
 
 
 def settings_error(error: ValidationError, model: type[Frozen]) -> OtptError:
-    """Turn the first of pydantic's errors into one sentence."""
+    """Convert the first error of a ``ValidationError`` to an :class:`OtptError`."""
     first = error.errors()[0]
     cause = first.get("ctx", {}).get("error")
     if isinstance(cause, OtptError):
@@ -77,109 +77,112 @@ def settings_error(error: ValidationError, model: type[Frozen]) -> OtptError:
 
 
 class Fpp(Frozen):
-    """How FPP makes a context; the defaults are those of the released code.
+    """Hyperparameters of FPP; the defaults are from the released code.
 
-    The published 0.02 and 0.005 of the noise are **variances**: the deviations are √0.02 ≈ 0.141 and √0.005 ≈ 0.071.
+    The published noise levels 0.02 and 0.005 are **variances**: the standard deviations are √0.02 ≈ 0.141 and
+    √0.005 ≈ 0.071.
     """
 
     words: str = Field("a photo of a", description="prompt whose text features the context is aligned with")
-    tokens: int = Field(4, ge=1, description="length of a context that starts at random")
-    start_variance: float = Field(0.02, ge=0, allow_inf_nan=False, description="variance of a random start")
-    noises: int = Field(4, ge=1, description="noisy copies of all texts in each step")
+    tokens: int = Field(4, ge=1, description="length of a randomly initialised context")
+    start_variance: float = Field(0.02, ge=0, allow_inf_nan=False, description="variance of a random init")
+    noises: int = Field(4, ge=1, description="number of noisy copies of all texts per step")
     context_variance: float = Field(0.005, ge=0, allow_inf_nan=False, description="variance of noise on the context")
     token_variance: float = Field(0.02, ge=0, allow_inf_nan=False, description="variance of noise on other tokens")
-    weight: float = Field(1.0, ge=0, allow_inf_nan=False, description="λ on fine-grained sets, without λ per class")
-    weight_per_class: float = Field(15.0, ge=0, allow_inf_nan=False, description="λ·C that is added to `weight`")
+    weight: float = Field(1.0, ge=0, allow_inf_nan=False, description="w in λ = w + p/C on fine-grained sets")
+    weight_per_class: float = Field(15.0, ge=0, allow_inf_nan=False, description="p in λ = w + p/C, with C classes")
     shift_weight: float = Field(1.25, ge=0, allow_inf_nan=False, description="λ on distribution shifts")
-    steps: int = Field(1000, ge=1, description="AdamW steps")
-    learning_rate: float = Field(1e-2, ge=0, allow_inf_nan=False, description="first learning rate (cosine schedule)")
-    final_rate: float = Field(1e-4, ge=0, allow_inf_nan=False, description="last learning rate")
-    weight_decay: float = Field(0.01, ge=0, allow_inf_nan=False, description="AdamW's weight decay")
-    seed: int = Field(0, description="seed of start and noise; one context serves all seeds of a run")
+    steps: int = Field(1000, ge=1, description="number of AdamW steps")
+    learning_rate: float = Field(1e-2, ge=0, allow_inf_nan=False, description="initial learning rate (cosine schedule)")
+    final_rate: float = Field(1e-4, ge=0, allow_inf_nan=False, description="final learning rate")
+    weight_decay: float = Field(0.01, ge=0, allow_inf_nan=False, description="weight decay of AdamW")
+    seed: int = Field(0, description="seed of init and noise; all seeds of a run share one context")
 
     def flatness_weight(self, classes: int, family: str) -> float:
-        """λ; the paper's text has 0.15 in place of 15 per class."""
+        """Return λ; the paper's text has 0.15 instead of 15 for the weight per class."""
         return self.shift_weight if family == "shift" else self.weight + self.weight_per_class / classes
 
     def rate(self, step: int) -> float:
-        """The learning rate of a step, 0 … ``steps`` − 1."""
-        part = (1 + math.cos(math.pi * step / self.steps)) / 2
-        return self.final_rate + (self.learning_rate - self.final_rate) * part
+        """Return the learning rate of a step in 0 … ``steps`` − 1."""
+        decay = (1 + math.cos(math.pi * step / self.steps)) / 2
+        return self.final_rate + (self.learning_rate - self.final_rate) * decay
 
 
 class Settings(Frozen):
-    """Everything that decides a prediction besides the model and the image.
+    """Settings that determine a prediction, together with the model and the image.
 
-    Values that a file or the command line can hold serialise to JSON (``model_dump(mode="json")``); objects in memory
-    (:class:`Prompt`, tensors, loaded calibrations) are accepted as well.
+    Plain values serialise to JSON (``model_dump(mode="json")``); objects in memory (:class:`Prompt`, tensors, loaded
+    calibrations) are accepted as well.
     """
 
     methods: tuple[Method, ...] = Field(
-        default=cast(Any, (DEFAULT_METHOD,)),  # read by :meth:`_read`, like every other value
+        default=cast(Any, (DEFAULT_METHOD,)),  # converted by :meth:`_read`, like every other value
         min_length=1,
         description="method names (see 'otpt methods') or TOML files",
     )
-    classes: tuple[str, ...] = Field((), description="class names; of a single one, whether it is there")
-    multi_label: bool = Field(False, description="several labels per image: an independent probability of each")
-    groups: Any = Field(None, description="CSV file of groups: a class, then its groups from narrow to wide")
-    examples: Any = Field(None, description="folder of example images, with a sub-folder for each class")
+    classes: tuple[str, ...] = Field((), description="class names; a single name predicts whether it is present")
+    multi_label: bool = Field(False, description="several labels per image, with independent probabilities")
+    groups: Any = Field(None, description="CSV file of class groups: a class, then its groups from narrow to broad")
+    examples: Any = Field(None, description="folder of example images, with one sub-folder per class")
     prompts: tuple[Prompt, ...] | None = Field(
-        None, description="context words, [CLS] for a class name in the middle (default: 'a photo of a')"
+        None, description="context words, with [CLS] for a class name in the middle (default: 'a photo of a')"
     )
     templates: Templates | None = Field(
-        None, description="sentences with {} for the class name, for methods that start from the part 'templates'"
+        None, description="sentences with {} for the class name, for methods with the init 'templates'"
     )
     texts: FixedTexts | None = Field(
         None, description="templates, descriptions per class or text features that replace the prompt"
     )
-    attributes: Any = Field(
-        None, description="file with attributes of each class, for methods that start from them ('tca')"
-    )
+    attributes: Any = Field(None, description="file of attributes per class, for methods that use them ('tca')")
     contexts: tuple[Any, ...] = Field(
-        (), description="files of learned prompts (CoOp, CoCoOp, MaPLe) for methods that start from one"
+        (), description="files of learned prompts (CoOp, CoCoOp, MaPLe), for methods with such an init"
     )
-    fpp: Fpp = Field(default_factory=Fpp, description="numbers of FPP, for methods that start from 'fpp'")
-    all_tokens: bool = Field(False, description="tune all tokens of a prompt, also where words are several tokens")
-    allow_duplicates: bool = Field(False, description="accept a duplicate class name, as ImageNet has two")
-    views: Any = Field(64, description="number of views of an image, the clean one included")
+    fpp: Fpp = Field(default_factory=Fpp, description="hyperparameters of FPP, for methods with the init 'fpp'")
+    all_tokens: bool = Field(False, description="tune all tokens of the context, even if a word has several tokens")
+    allow_duplicates: bool = Field(False, description="accept duplicate class names; ImageNet has two")
+    views: Any = Field(64, description="number of views per image, including the clean view")
     augmix: bool | None = Field(
-        None, description="AugMix, or crops and flips only as for ImageNet (default: as method and data set say)"
+        None, description="AugMix instead of crops and flips only (default: depends on method and data set)"
     )
     budget: int | None = Field(
-        None, ge=1, description="at most this many views, fewer where the first 8 or 32 agree; replaces views"
+        None, ge=1, description="maximum number of views; fewer if the first 8 or 32 agree; replaces views"
     )
-    seed: int = Field(0, description="seed of the views, which depend on (seed, image) alone")
+    seed: int = Field(0, description="random seed of the views")
     stream_length: int | None = Field(
-        None, ge=1, description="number of images, for stream methods that need it in advance (evaluations know it)"
+        None, ge=1, description="number of images, for stream methods that require it (set by evaluations)"
     )
     family: Family | None = Field(
-        None, description="which published weights methods take (default: the data set's, else fine-grained)"
+        None, description="family of published weights (default: the data set's, else fine-grained)"
     )
-    dataset: str = Field("", description="registered data set, for templates and numbers published for it")
+    dataset: str = Field("", description="registered data set whose published templates and numbers are used")
     official_precision: bool = Field(
         False, description="round logits and softmax to float16 as the official scripts do"
     )
-    memory_budget: int = Field(MEMORY_BUDGET, ge=1, description="bytes that the graphs of text features may take")
+    memory_budget: int = Field(
+        MEMORY_BUDGET, ge=1, description="memory limit for the graphs of text features, in bytes"
+    )
     calibrations: tuple[Any, ...] = Field((), description="calibration files of 'otpt calibrate', one per method")
     coverage: float | None = Field(
-        None, gt=0, lt=1, description="probability with which a prediction set contains the true class"
+        None, gt=0, lt=1, description="probability that a prediction set contains the true class"
     )
     sets: Literal["lac", "aps", "raps"] = Field("aps", description="kind of prediction sets")
-    mondrian: bool = Field(False, description="prediction sets with that coverage for each class by itself")
-    risk: float | None = Field(None, gt=0, lt=1, description="largest error rate among answered images; abstain else")
+    mondrian: bool = Field(False, description="class-conditional coverage of the prediction sets")
+    risk: float | None = Field(
+        None, gt=0, lt=1, description="maximum error rate on answered images; abstain on the others"
+    )
     guarantee: float = Field(0.95, gt=0, lt=1, description="probability with which the risk is controlled")
     reject: str | None = Field(
-        None, description="score that marks images which fit none of the classes ('word-margin' is recommended)"
+        None, description="score for rejecting images that fit none of the classes ('word-margin' is recommended)"
     )
     reject_threshold: float | None = Field(
-        None, allow_inf_nan=False, description="reject above this score (default: the score's own threshold)"
+        None, allow_inf_nan=False, description="reject images with a higher score (default: depends on the score)"
     )
     plugins: Mapping[str, Any] = Field(default_factory=dict, description="settings of plugin methods, by name")
 
     @model_validator(mode="before")
     @classmethod
     def _read(cls, given: Any) -> Any:
-        """Turn names, texts and plain data into objects; accept the singular of a field for a single value."""
+        """Convert names and plain data to objects; accept the singular of a field name for a single value."""
         from otpt.methods import Method, get_methods
         from otpt.rejection import DEFAULT_SCORE
         from otpt.views import ViewRecipe
@@ -191,7 +194,7 @@ class Settings(Frozen):
             if one in found and one not in cls.model_fields:
                 value = found.pop(one)
                 if several in found:
-                    raise OtptError(f"Both {one} and {several} were given; expected one of them.")
+                    raise OtptError(f"Both {one} and {several} are set; pass only one of them.")
                 if value is not None:
                     found[several] = (value,)
         methods = found.get("methods", cls.model_fields["methods"].default)
@@ -204,7 +207,7 @@ class Settings(Frozen):
                 found["methods"] = get_methods([EXAMPLES])
         for name in ("classes", "prompts"):
             if isinstance(found.get(name), str):
-                raise OtptError(f"The {name} are the single text {found[name]!r}; expected a list.")
+                raise OtptError(f"The {name} are the single string {found[name]!r}; expected a list.")
         if "classes" in found:
             found["classes"] = tuple(found["classes"])
         if found.get("examples") is not None:
@@ -225,7 +228,7 @@ class Settings(Frozen):
             fields: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in views.items()}
             found["views"] = ViewRecipe(**fields)
         elif not isinstance(views, ViewRecipe):
-            ViewRecipe(n_views=views)  # validates the number
+            ViewRecipe(n_views=views)  # validate the number
         seed = found.get("seed", 0)
         if isinstance(seed, bool) or not hasattr(seed, "__index__"):
             raise OtptError(f"The seed is {seed!r}; expected an integer.")
@@ -247,25 +250,27 @@ class Settings(Frozen):
         if self.reject is not None:
             get_threshold(self.reject, self.reject_threshold)
         elif self.reject_threshold is not None:
-            raise OtptError("A rejection threshold was given without a score; expected both (--reject).")
+            raise OtptError(
+                f"The rejection threshold is {self.reject_threshold}, but no score is set; set it with --reject."
+            )
         if self.multi_label != several and len(self.classes) != 1:
             raise OtptError(
-                f"multi_label is {self.multi_label}, but the method is {self.methods[0].name!r}; several labels are "
-                f"predicted by {MULTI_LABEL!r}, and one label by all others."
+                f"multi_label is {self.multi_label}, but the method is {self.methods[0].name!r}; use "
+                f"{MULTI_LABEL!r} for several labels per image, and any other method for one label."
             )
         if self.examples is not None and not several and self.methods[0].starts_from_words:
             raise OtptError(
-                f"Example images were given, but the method {self.methods[0].name!r} starts from words; take 'gda', "
-                "'tip-adapter' or 'prototypes', alone or joined with others, as in 'gda+confident-half'."
+                f"The method {self.methods[0].name!r} does not use example images; use 'gda', 'tip-adapter' or "
+                "'prototypes', alone or combined with other parts, as in 'gda+confident-half'."
             )
         refused = [
             name for name in ("coverage", "risk", "reject", "groups", "examples") if getattr(self, name) is not None
         ]
         if several and refused:
             what = "multi_label" if self.multi_label else f"the single class {self.classes[0]!r}"
-            raise OtptError(f"{refused[0]} was given together with {what}; it needs one of several labels per image.")
+            raise OtptError(f"{refused[0]} cannot be combined with {what}; it requires exactly one label per image.")
         if (self.coverage is not None or self.risk is not None) and not self.calibrations:
-            raise OtptError("A coverage or a risk was given without a calibration; expected both.")
+            raise OtptError("A coverage or a risk is set without a calibration; pass a calibration as well.")
         return self
 
     @field_serializer(*_OBJECTS, when_used="json")
@@ -274,18 +279,18 @@ class Settings(Frozen):
 
     @property
     def asked_methods(self) -> Sequence[Method | str]:
-        """The methods, or the default one where classes by example images or a single class replaced it."""
+        """Requested methods: the default if example images or a single class have replaced it."""
         derived = EXAMPLES if self.examples is not None else MULTI_LABEL if len(self.classes) == 1 else ""
         return (DEFAULT_METHOD,) if self.methods[0].name == derived and not self.multi_label else self.methods
 
     @property
     def place(self) -> tuple[str, str]:
-        """(family, data set) that decide which published numbers methods take."""
+        """(family, data set), which select the published numbers of a method."""
         return self.family or "fine-grained", self.dataset
 
     @cached_property
     def recipe(self) -> ViewRecipe:
-        """The views of methods that need several."""
+        """View recipe of methods that use several views."""
         from otpt.views import ViewRecipe
 
         if self.budget is not None:
@@ -295,21 +300,21 @@ class Settings(Frozen):
 
     @cached_property
     def grouping(self) -> Groups | None:
-        """The groups of the classes, read from their file."""
+        """Groups of the classes, or None."""
         from otpt.tasks.groups import Groups
 
         return None if self.groups is None or not self.classes else Groups.read(self.groups, self.classes)
 
     @cached_property
     def learned(self) -> Mapping[str, LearnedPrompt]:
-        """The learned prompts, read from their files, by the init that they are for."""
+        """Learned prompts by init."""
         from otpt.prompts.learned import read_contexts
 
         return read_contexts(self.contexts)
 
     @cached_property
     def class_attributes(self) -> Mapping[str, Sequence[str]]:
-        """The attributes of each class, read from their file."""
+        """Attributes by class name."""
         from otpt.methods import read_attributes
 
         if isinstance(self.attributes, (str, Path)):
@@ -319,7 +324,7 @@ class Settings(Frozen):
 
     @cached_property
     def calibrated(self) -> tuple[Calibrated, ...]:
-        """The calibrations, read from their files, with the requested coverage and risk."""
+        """Calibrations with the requested coverage and risk."""
         from otpt.calibration import Calibrated, Calibration, read_calibration
 
         found = []
@@ -342,13 +347,13 @@ class Settings(Frozen):
 
 
 def _texts(given: Any) -> Any:
-    """Texts that replace a prompt: of a file, as sentences, or as functions of a class name, as open_clip has them."""
+    """Convert plain data, sentences or functions of a class name (as in open_clip) to texts that replace a prompt."""
     from otpt.prompts import Descriptions, Templates
 
     if isinstance(given, Mapping):
         return Descriptions(given["descriptions"]) if "descriptions" in given else Templates(**given)
     if isinstance(given, str):
-        return Templates("templates", given)  # raises: a list is expected
+        return Templates("templates", given)  # raises the error for a single string
     if isinstance(given, (list, tuple)):
         return Templates("templates", [each("{}") if callable(each) else each for each in given])
     return given
@@ -363,7 +368,7 @@ def _prompt(given: Any) -> Prompt:
 
 
 def _plain(value: Any) -> Any:
-    """Plain data for JSON; objects that no file can hold become a digest or their type."""
+    """Convert a value to plain data for JSON; objects in memory become a digest or a type name."""
     from otpt.calibration import Calibrated
     from otpt.methods import Method, get_method
     from otpt.prompts import Descriptions, Prompt, Templates
@@ -388,7 +393,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Calibrated):
         return _plain(value.key)
     if isinstance(value, Method):
-        with suppress(OtptError):  # a method's name says everything, unless it was made in memory
+        with suppress(OtptError):  # the name suffices, except for a method created in memory
             if get_method(value.name) == value:
                 return value.name
     if isinstance(value, (Method, ViewRecipe)):

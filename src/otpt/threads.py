@@ -1,10 +1,9 @@
-"""Run each piece of work in exactly one thread, several pieces at a time.
+"""Parallel work in which each item is computed by a single thread.
 
-The last digits of a matrix product may depend on how many threads share it: text features differ with MKL between 1, 2
-and 3 threads, image features on processors without AVX-512. Everything that decides a number (a chunk of views in the
-image tower, the text side of an image) is therefore computed by one thread; several pieces at a time fill the cores. On
-a quiet machine this costs nothing; next to other busy processes it is faster than threads within operators, because no
-barrier waits for the slowest core.
+The last digits of a matrix product may depend on its number of threads: with MKL, text features differ between 1, 2 and
+3 threads; on processors without AVX-512, image features differ too. Reproducible results therefore require one thread
+per item (a chunk of views, the texts of an image) and several items in parallel. This is as fast as threads within
+operators on an idle machine, and faster on a busy one, because no barrier waits for the slowest core.
 """
 
 from __future__ import annotations
@@ -27,20 +26,20 @@ _pools_lock = threading.Lock()
 
 
 def available_threads() -> int:
-    """Return the number of threads that the caller may use: torch's number, also within :func:`one_thread`.
+    """Return the number of threads that the caller may use.
 
-    It is one in the worker threads of :func:`in_threads`.
+    This is torch's number outside :func:`one_thread`, and 1 in the worker threads of :func:`in_threads`.
     """
     return getattr(_local, "available", None) or torch.get_num_threads()
 
 
 class Cancelled(Exception):
-    """Raised by :func:`check_cancelled`."""
+    """Exception raised by :func:`check_cancelled`."""
 
 
 @contextmanager
 def cancellable(stop: Callable[[], bool] | None) -> Iterator[None]:
-    """Cancel the work of this block, that of :func:`in_threads` included, once ``stop()`` is true."""
+    """Cancel the work in this block, including :func:`in_threads`, as soon as ``stop()`` returns True."""
     outer = getattr(_local, "stop", None)
     _local.stop = stop
     try:
@@ -50,7 +49,7 @@ def cancellable(stop: Callable[[], bool] | None) -> Iterator[None]:
 
 
 def check_cancelled() -> None:
-    """Raise :class:`Cancelled` if the work of this thread was cancelled; called between chunks of long work."""
+    """Raise :class:`Cancelled` if the work of this thread is cancelled; called between chunks of long work."""
     stop = getattr(_local, "stop", None)
     if stop is not None and stop():
         raise Cancelled
@@ -58,10 +57,10 @@ def check_cancelled() -> None:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Run torch's operators in the calling thread alone."""
+    """Run torch operators in the calling thread only."""
     before, outer = torch.get_num_threads(), getattr(_local, "available", None)
     _local.available = outer or before
-    if before > 1:  # set_num_threads also sets the default of new threads, so call it no more than needed
+    if before > 1:  # avoid needless calls: set_num_threads also changes the default of new threads
         torch.set_num_threads(1)
     try:
         yield
@@ -72,7 +71,7 @@ def one_thread() -> Iterator[None]:
 
 
 def in_threads(work: Callable[[_In], _Out], items: Sequence[_In], *, at_once: int | None = None) -> list[_Out]:
-    """Apply ``work`` to each item in one thread, ``at_once`` items at a time (default: all cores), in order."""
+    """Return ``work(item)`` for each item, in order; one thread per item, at most ``at_once`` items in parallel."""
     threads = min(available_threads(), len(items), at_once or len(items))
     if threads <= 1:
         with one_thread():
@@ -88,7 +87,7 @@ def in_threads(work: Callable[[_In], _Out], items: Sequence[_In], *, at_once: in
 
 
 def _pool(threads: int) -> ThreadPoolExecutor:
-    """Return the pool of this size, whose threads each compute with one thread. Pools live as long as the process."""
+    """Return the shared pool of this size, which lives as long as the process."""
     with _pools_lock:
         if threads not in _pools:
             _pools[threads] = make_pool(threads, "otpt-one-thread")
@@ -96,29 +95,29 @@ def _pool(threads: int) -> ThreadPoolExecutor:
 
 
 def make_pool(threads: int, name: str) -> ThreadPoolExecutor:
-    """Return a new pool whose threads each compute with one thread."""
+    """Return a new pool of threads that each run torch operators in one thread."""
     started = threading.Barrier(threads)
 
     def start() -> None:
         _local.available = 1
-        torch.get_num_threads()  # a new thread first takes the process's number: now, not at its first operator
+        torch.get_num_threads()  # initialise this thread's number first, else its first operator would overwrite ours
         torch.set_num_threads(1)
         started.wait()
 
     before = torch.get_num_threads()
     pool = ThreadPoolExecutor(threads, name, start)
-    for ready in [pool.submit(int) for _ in range(threads)]:  # each submit starts a thread; all wait for the last
+    for ready in [pool.submit(int) for _ in range(threads)]:  # each submit starts a thread, which waits at the barrier
         ready.result()
-    torch.set_num_threads(before)  # restores the default of new threads, which the workers have set to one
+    torch.set_num_threads(before)  # restore the default of new threads, which the workers set to 1
     return pool
 
 
 def _after_fork() -> None:
-    """Forget the pools, whose threads do not exist here, and let torch replace its own pool.
+    """Discard the pools, whose threads do not survive a fork, and let torch replace its own pool.
 
-    Torch replaces it at the first ``set_num_threads`` in the child, without a lock: another thread that sets its number
-    or runs its first operator meanwhile fails with "Invalid thread pool!" or aborts the process. At this moment the
-    child has one thread.
+    Torch replaces its pool, without a lock, at the first ``set_num_threads`` in the child. A thread that calls
+    ``set_num_threads`` or runs its first operator at the same time fails with "Invalid thread pool!" or aborts the
+    process, so the call is made here, while the child has only one thread.
     """
     _pools.clear()
     torch.set_num_threads(torch.get_num_threads())

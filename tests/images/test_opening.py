@@ -152,7 +152,7 @@ def test_missing_folder_empty_and_not_an_image(tmp_path: Path):
 def test_truncated_files_are_refused(form, kept):
     data = _encoded(Image.fromarray(_pixels(200, 150)), form)
     message = _refusal(data[: int(len(data) * kept)])
-    assert "damaged or truncated" in message or "not an image" in message
+    assert "corrupt or truncated" in message or "not an image" in message
 
 
 def _png_header(width: int, height: int) -> bytes:
