@@ -83,6 +83,7 @@ def links_in_a_circle(folder: Path) -> str:
         lambda folder: "~nobody-of-that-name/x",
         lambda folder: "a\0.csv",
         lambda folder: "{0..99999999999}.tar",
+        lambda folder: "{0..99999}-{0..99999}.tar",
         lambda folder: "{0..9}" * 30 + ".tar",
         lambda folder: tar(folder / "a.tar", a_jpg=b"x", a_cls=bytes(2 << 20)),
         lambda folder: tar(folder / "a.tar", a_jpg=b"x", a_json=DEEP.encode()),

@@ -85,7 +85,9 @@ class Classifier:
         else:
             settings = Settings(methods=(method,), **fields)
         self.backbone, self.urls = backbone, urls
-        self.settings = settings = self._with_encoded_examples(settings)
+        if settings.examples is not None:
+            settings = self._encode_examples(settings)
+        self.settings = settings
         self._predictors: OrderedDict[tuple[Labels | None, tuple[Method, ...]], Predictor] = OrderedDict()
         self._calibrations: dict[str, Calibrated] = {}
         if settings.contexts:
@@ -486,8 +488,8 @@ class Classifier:
         ((prompt, _),) = columns(settings, [method])
         return calibration_facts(self.backbone, method, prompt, settings)
 
-    def _with_encoded_examples(self, settings: Settings) -> Settings:
-        if settings.examples is None or settings.examples.features is not None:
+    def _encode_examples(self, settings: Settings) -> Settings:
+        if settings.examples.features is not None:
             return settings
         return settings.replace(examples=settings.examples.encode(self.backbone, self.urls))
 
@@ -495,7 +497,8 @@ class Classifier:
         """Apply new settings and compute the text features; on an error, restore the previous settings."""
         if not settings.classes:
             raise OtptError("The list of class names is empty; expected at least two names.")
-        settings = self._with_encoded_examples(settings)
+        if settings.examples is not None:
+            settings = self._encode_examples(settings)
         before, self.settings = self.settings, settings
         self._predictors.clear()
         try:

@@ -12,7 +12,7 @@ BAD = [
     (["predit"], "predict"),
     (["classify"], "otpt predict"),
     (["--hepl"], "did you mean --help"),
-    (["predict", "--hepl"], "otpt predict --help"),
+    (["predict", "--hepl"], "Did you mean --help"),
     (["predict", "PHOTO", "--clases", "a"], "--classes"),
     (["predict", "PHOTO", "--model", "x"], "--backbone"),
     (["predict", "PHOTO", "--classes", "cat", "dog", "--top", "0"], "--top"),
@@ -35,6 +35,8 @@ BAD = [
     (["sweep", "PHOTOS"], "--set"),
     (["certify", "PHOTOS", "--methods", "tpt"], "promptsmooth"),
     (["calibrate", "PHOTOS"], "--out"),
+    (["calibrate", "PHOTOS", "--out", "PHOTO/cal.json"], "is not a folder"),
+    (["train", "coop", "PHOTOS", "--out", "PHOTO/context.safetensors"], "is not a folder"),
     (["metrics"], "No run"),
     (["table", "A_RUN", "--layout", "mian"], "main"),
     (["plot", "reliabilty", "A_RUN", "-o", "f.png"], "reliability"),
@@ -51,7 +53,8 @@ BAD = [
 @pytest.mark.parametrize(("words", "named"), BAD, ids=[" ".join(words) for words, _ in BAD])
 def test_bad_input(otpt: Run, images: Path, run_folder: Path, words: list[str], named: str) -> None:
     places = {"PHOTO": images / "cat" / "0.png", "PHOTOS": images, "A_RUN": run_folder}
-    code, out, err = otpt(*(places.get(word, word) for word in words))
+    photo = str(places["PHOTO"])
+    code, out, err = otpt(*(places.get(word, word.replace("PHOTO/", f"{photo}/")) for word in words))
     assert code == 2
     assert out == ""
     lines = [line for line in err.splitlines() if not line.startswith("otpt: note: ")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
 import os
 import textwrap
@@ -13,7 +14,7 @@ from cyclopts import App, CycloptsError, Parameter, _convert
 from cyclopts.argument import Argument
 from cyclopts.exceptions import UnknownOptionError, UnusedCliTokensError, ValidationError
 
-from otpt.cli.commands import ELSEWHERE, help_width, print_entry
+from otpt.cli.commands import ELSEWHERE, HELP, help_width, print_entry
 from otpt.cli.terminal import note
 from otpt.errors import OtptError
 
@@ -74,7 +75,9 @@ def _sentence(error: CycloptsError, name: str) -> str:
     text = str(error)
     if isinstance(error, UnknownOptionError):
         given = str(error.token.keyword or error.token.value).partition("=")[0].replace("_", "-")
-        if given in ELSEWHERE:
+        if difflib.get_close_matches(given, HELP, cutoff=0.8):
+            text = f"Unknown option: {given}. Did you mean --help?"
+        elif given in ELSEWHERE:
             text = f"Unknown option: {given}; {ELSEWHERE[given]}."
     elif isinstance(error, UnusedCliTokensError):
         text = f"Unexpected argument: {' '.join(error.unused_tokens or ())}."

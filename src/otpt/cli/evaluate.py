@@ -173,6 +173,8 @@ def evaluate(
         from otpt.cli.labels import FILES, show_labels
 
         file = out if out is not None and out.suffix.lower() in FILES else None
+        if file is not None and (file.is_dir() or not file.absolute().parent.is_dir()):
+            raise OtptError(f"Cannot write {str(file)!r}; expected a new file in an existing folder.")
         chosen = options.method.methods([MULTI_LABEL] if methods == DEFAULT_METHODS else methods)
         folder = None if file else out
         result = options.evaluate(datasets, chosen, out=folder, calibration=calibration, multi_label=True)

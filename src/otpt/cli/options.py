@@ -51,8 +51,16 @@ def seeds(help: str) -> Parameter:
 
 def out(help: str, metavar: str = "FILE", *suffixes: str) -> Parameter:
     """The option ``--out``: a file with one of the suffixes, or a folder if ``metavar`` is not FILE."""
-    checks = (validators.Path(dir_okay=False, ext=suffixes),) if metavar == "FILE" else ()
+    checks = (validators.Path(dir_okay=False, ext=suffixes), check_folder) if metavar == "FILE" else ()
     return option(help, "--out", "-o", metavar=metavar, validator=checks)
+
+
+def check_folder(_: Any, given: Path | tuple[Path, ...] | None) -> None:
+    """Fail before any work if the folder of an output cannot be made."""
+    for path in given if isinstance(given, tuple) else (given,):
+        above = next(each for each in path.absolute().parents if each.exists()) if path else Path()
+        if not above.is_dir():
+            raise ValueError(f"{str(above)!r} is not a folder.")
 
 
 def file_or_folder(help: str) -> Parameter:

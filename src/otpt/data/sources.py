@@ -370,6 +370,8 @@ def expand_braces(spec: str) -> list[str]:
         width = len(numbers[1]) if numbers[1].startswith("0") else 0
         parts = [f"{number:0{width}d}" for number in range(first, last + 1)]
     rest = expand_braces(spec[match.end() :])
+    if len(parts) * len(rest) > _MOST_SHARDS:
+        raise OtptError(f"{spec!r} names {len(parts) * len(rest):,} shards; expected at most {_MOST_SHARDS:,}.")
     return [f"{spec[: match.start()]}{part}{end}" for part in parts for end in rest]
 
 

@@ -153,8 +153,8 @@ class Method(Steps):
         order = [name for kind in (VIEWS, TEXTS) for name in present if OBJECTIVES[name].on == kind]
         object.__setattr__(self, "objectives", {name: self.objectives[name] for name in order})
         for name, weight in {**self.objectives, "learning_rate": self.learning_rate}.items():
-            if isinstance(weight, Mapping):
-                self._check_families(name, weight)
+            if isinstance(weight, Mapping) and not set(FAMILIES) <= set(weight):
+                raise self._missing_numbers(name, weight, "")
         object.__setattr__(self, "settings", self._valid_settings())
         self._check_combination()
 
@@ -187,12 +187,11 @@ class Method(Steps):
                 f"Method {self.name!r} does not use a temperature; take 'tpt+ts', or set calibrate=temperature too."
             )
 
-    def _check_families(self, what: str, value: Mapping[str, Any], *, by_dataset: bool = False) -> None:
-        if not (set(FAMILIES) <= set(value) or (by_dataset and OTHERS in value)):
-            raise OtptError(
-                f"Method {self.name!r}: {what} has numbers for {sorted(value)}; expected one for each of "
-                f"{list(FAMILIES)}{f', one for {OTHERS!r}' if by_dataset else ''}, or one number."
-            )
+    def _missing_numbers(self, what: str, value: Mapping[str, Any], others: str) -> OtptError:
+        return OtptError(
+            f"Method {self.name!r}: {what} has numbers for {sorted(value)}; expected one for each of "
+            f"{list(FAMILIES)}{others}, or one number."
+        )
 
     def _valid_settings(self) -> dict[str, Any]:
         """Validate the settings by the types of their functions' parameters."""
@@ -205,7 +204,8 @@ class Method(Steps):
                 raise unknown(f"setting of method {self.name!r}:", name.replace("_", "-"), shown)
             adapter = known[key].adapter
             if isinstance(value, Mapping):
-                self._check_families(name, value, by_dataset=True)
+                if not (set(FAMILIES) <= set(value) or OTHERS in value):
+                    raise self._missing_numbers(name, value, f", one for {OTHERS!r}")
                 found[key] = {each: _validated(self.name, name, number, adapter) for each, number in value.items()}
             else:
                 found[key] = _validated(self.name, name, value, adapter)
