@@ -125,6 +125,9 @@ class Calibration(BaseModel):
 
     def check(self, facts: Mapping[str, Any]) -> None:
         """Raise unless ``facts`` are those of the calibration; names of model and method alone may differ."""
+        classes, others = (len(each["classes"]) for each in (self.facts, facts))
+        if classes != others:
+            raise OtptError(f"The calibration was made for {classes} classes, not for these {others}; leave it out.")
         own, other = dict(_leaves(self.facts)), dict(_leaves(facts))
         differing = [key for key in {**own, **other} if own.get(key) != other.get(key)]
         if set(differing) - {"model.name", "method.name"}:

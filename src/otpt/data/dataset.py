@@ -214,6 +214,11 @@ class Dataset:
             raise OtptError(f"{where} is empty; expected at least one image.")
         if len(self.ids) != len(self.labels):
             raise OtptError(f"{where} has {len(self.ids)} images and {len(self.labels)} labels.")
+        for text in (self.name, *self.class_names, *self.ids):
+            try:
+                text.encode("utf-8", "surrogateescape")  # as file systems do; JSON can hold other lone surrogates
+            except UnicodeEncodeError:
+                raise OtptError(f"{where} has the name {text!r}, which is not valid Unicode.") from None
         if len(set(self.ids)) != len(self.ids):
             twice = Counter(self.ids).most_common(1)[0][0]
             raise OtptError(f"{where} has the duplicate id {twice!r}; expected a unique id per image.")

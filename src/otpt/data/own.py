@@ -25,6 +25,7 @@ TABLE_SUFFIXES = (".csv", ".tsv", ".parquet")
 LABELS = "labels.csv"
 PATHS = ("path", "file", "filename")
 _LABEL_SUFFIXES = (".cls", ".txt", ".json")
+_MOST_LABEL_BYTES = 1 << 20
 _JSON_KEYS = ("label", "cls", "class", "class_name")
 
 
@@ -277,6 +278,8 @@ def _samples(shard: Path) -> Iterator[tuple[str, tuple[Callable[[], bytes], str]
 
 
 def _label(content: bytes, ending: str) -> str:
+    if len(content) > _MOST_LABEL_BYTES:
+        raise ValueError(f"it has {len(content):,} bytes")
     text = content.decode("utf-8").strip()
     if ending == ".json":
         values = parse_json(text)
