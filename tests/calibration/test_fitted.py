@@ -264,7 +264,7 @@ NAMES = [f"class {i}" for i in range(8)]
         ),
         ("method", {"name": "o-tpt", "numbers": {}}, r"method.name 'tpt' \(not 'o-tpt'\)"),
         ("method.numbers.steps", 2, r"method.numbers.steps 1 \(not 2\)"),
-        ("classes", NAMES[:-1], r"classes.7 'class 7' \(not None\)"),
+        ("classes", NAMES[:-1], "8 classes, not for these 7"),
         ("classes", [*NAMES[:-1], "dog"], r"classes.7 'class 7' \(not 'dog'\)"),
         ("prompt.name", "an emoji of a", "prompt.name .*an emoji of a"),
         ("prompt.tokens", 3, "prompt.tokens .*3"),
