@@ -216,7 +216,7 @@ def _relative(path: str, folder: Path) -> str:
 
 
 @dataclass(frozen=True)
-class ReadBy:
+class ReaderTable:
     """Image ``i`` is returned by ``readers[i]()``."""
 
     readers: tuple[Callable[[], ImageSource], ...]
@@ -247,7 +247,7 @@ def shard_dataset(spec: str, root: Path | None = None, classes: ClassList | None
     listed, resolved = resolve_labels(labels, classes or find_class_list(shards[0].parent), f"The shards {spec!r}")
     name = re.sub(r"[-_.]*(\{[^}]*\})[-_.]*", "", Path(spec).name).removesuffix("tar").rstrip(".") or "shards"
     origin = origin_of(shards[0].parent / Path(spec).name)
-    return own_dataset(name, listed, ids, resolved, ReadBy(readers), origin=origin)
+    return own_dataset(name, listed, ids, resolved, ReaderTable(readers), origin=origin)
 
 
 def _samples(shard: Path) -> Iterator[tuple[str, tuple[Callable[[], bytes], str]]]:
