@@ -199,7 +199,7 @@ def test_what_is_missing_is_said_before_anything_is_computed() -> None:
         clf.use_calibrations("cal.json")
     views = clf.encode_views(image(1))
     for wrong in (views, views[None, :, :-1]):
-        with pytest.raises(OtptError, match=r"were given; expected \(B, V, \d+\).* pass features\[None\]"):
+        with pytest.raises(OtptError, match=r"features have shape .*; expected \(B, V, \d+\).* pass features\[None\]"):
             clf.classify_features(wrong, ["zero-shot"])
     with pytest.raises(OtptError, match="medical"):
         Classifier(backbone, family="medical")

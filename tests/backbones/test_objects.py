@@ -102,21 +102,21 @@ def test_what_is_not_supported_is_said() -> None:
             otpt.load(thing, **{"tokenizer": tokenizer(), "preprocess": good, **options})
         return str(caught.value)
 
-    assert "came without its tokenizer" in refusal(tokenizer=None)
-    assert "came without its preprocess" in refusal(preprocess=None)
-    assert "a step RandomResizedCrop" in refusal(preprocess=transform(is_train=True))
-    assert "resizes to 48 and crops to 48, but the model takes images of 32" in refusal(
+    assert "The tokenizer of the CLIP is missing" in refusal(tokenizer=None)
+    assert "The preprocess of the CLIP is missing" in refusal(preprocess=None)
+    assert "the step RandomResizedCrop" in refusal(preprocess=transform(is_train=True))
+    assert "resizes to 48 and crops to 48, but the input size of the model is 32" in refusal(
         preprocess=transform(image_size=48)
     )
     assert "preprocess is a function" in refusal(preprocess=lambda image: image)
     assert "torch.nn.modules.linear.Linear" in refusal(nn.Linear(2, 2))
     assert "DataParallel" in refusal(nn.DataParallel(model))
     assert "expected a name or file" in refusal(7)
-    assert "quick_gelu= is an option of files only" in refusal(quick_gelu=True)
+    assert "quick_gelu= applies only to files" in refusal(quick_gelu=True)
     assert "processor" in refusal(processor=good)
     assert "colour" in refusal(colour="red")
     assert "SimpleTokenizer" in refusal(method=tokenizer())
-    assert "tokenizer= is an option of models in memory only" in refusal("random:ViT-B-32", preprocess=None)
+    assert "tokenizer= applies only to models in memory" in refusal("random:ViT-B-32", preprocess=None)
 
 
 transformers = pytest.importorskip("transformers")
@@ -232,7 +232,7 @@ def test_processors_that_do_something_else_are_refused(tmp_path: Path) -> None:
     assert "do_normalize is off" in refusal(do_normalize=False)
     assert "it rescales by 0.5" in refusal(rescale_factor=0.5)
     assert "interpolation 'nearest'" in refusal(resample=0)
-    with pytest.raises(OtptError, match=r"came without its tokenizer"):
+    with pytest.raises(OtptError, match=r"The tokenizer of .* is missing"):
         otpt.load(model)
     with pytest.raises(OtptError, match="expected a name or file"):
         otpt.load(transformers.CLIPVisionModel(transformers.CLIPVisionConfig(**COMMON, image_size=32, patch_size=8)))

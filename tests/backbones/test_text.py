@@ -33,7 +33,7 @@ def test_tokens_are_those_of_clip() -> None:
 def test_a_text_that_fills_the_context_is_taken_and_one_more_token_is_refused() -> None:
     text = tiny_backbone().text
     assert text.tokenize(["x " * 75])[0, -1] == 49407
-    with pytest.raises(OtptError, match=r"'x x .*\.\.\.' has more tokens than the 77"):
+    with pytest.raises(OtptError, match=r"'x x .*\.\.\.' exceeds the 77 tokens"):
         text.tokenize(["fine", "x " * 76])
 
 

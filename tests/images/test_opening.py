@@ -170,7 +170,7 @@ def _png_header(width: int, height: int) -> bytes:
 def test_enormous_images_are_refused_before_decoding():
     assert "3600000000 pixels" in _refusal(_png_header(60_000, 60_000))
     # Between Pillow's warning and its error: ours to judge, without a warning.
-    assert "11000×10000 = 110,000,000 pixels; at most 100,000,000" in _refusal(
+    assert "11000×10000 = 110,000,000 pixels; expected at most 100,000,000" in _refusal(
         _png_header(11_000, 10_000), max_pixels=10**8
     )
     assert "truncated" in _refusal(_png_header(11_000, 10_000))
@@ -261,7 +261,7 @@ def test_what_cannot_be_an_image_is_refused() -> None:
     holed = np.where(np.arange(3) == 1, np.nan, floats)
     assert "nan" in _refusal(holed)
     assert "undo its normalisation" in _refusal(floats - 0.5)
-    assert "values go from 0 to 255, expected floats in [0, 1]; divide it by 255" in _refusal(
+    assert "values range from 0 to 255, expected floats in [0, 1]; divide it by 255" in _refusal(
         torch.tensor([[[0.0, 255.0]]])
     )
     for wrong in (np.zeros((6, 8, 5), np.uint8), np.zeros((6, 5, 2), np.uint8), np.zeros(4), PIXELS.astype(int)):

@@ -1,4 +1,4 @@
-"""Models: loading them, and the interface that the rest of the package uses."""
+"""Backbones: CLIP-like models and their loading."""
 
 from otpt.backbones.backbone import Backbone, ClipBackbone, FeatureBackbone, available_devices
 from otpt.backbones.causal import CausalTower

@@ -1,4 +1,4 @@
-"""The interface of models, and the backbone around a module with open_clip's interface."""
+"""Interface of backbones, and its implementation for modules with open_clip's interface."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from otpt.views import Preprocessing
 
 
 class Backbone(ABC):
-    """The interface of a model; subclass it for a model of another kind and set the attributes without a default.
+    """Base class of models; subclasses set the attributes without a default.
 
     Attributes:
-        name: as the user wrote it.
-        fingerprint: hexadecimal, of architecture and weights; caches and results are stored under it.
-        preprocessing: what the image tower expects.
-        embed_dim: D, the width of the features.
-        text: the text tower.
-        logit_scale, logit_bias: of the logits, logit_scale · cosine + logit_bias.
-        architecture: such as "ViT-B-16".
-        family: "vit", "resnet" or "other": the kind of image tower.
-        device: where the model is.
-        dtype: of the features.
-        precision: "float32", "bf16", "fp16" (autocast around the image tower), "bf16-both", "fp16-both" (around both
-            towers) or "float64".
-        compiled: whether the image tower was compiled, which changes its rounding.
-        chunk: number of views of a full chunk of the image tower.
-        visual: the image tower's module, for methods that need its parts or its gradient.
+        name: name given by the user.
+        fingerprint: hexadecimal digest of architecture and weights, part of cache keys and results.
+        preprocessing: preprocessing of the image tower.
+        embed_dim: feature dimension D.
+        text: text tower.
+        logit_scale, logit_bias: constants in logits = logit_scale · cosine + logit_bias.
+        architecture: name of the architecture, such as "ViT-B-16".
+        family: kind of image tower: "vit", "resnet" or "other".
+        device: device of the model.
+        dtype: dtype of the features.
+        precision: "float32", "bf16" or "fp16" (autocast of the image tower), "bf16-both" or "fp16-both" (autocast of
+            both towers), or "float64".
+        compiled: whether the image tower is compiled, which changes its rounding.
+        chunk: number of views in a full chunk of the image tower.
+        visual: module of the image tower, for methods that need its layers or its gradient, or None.
 
     Example:
         >>> import otpt
@@ -64,21 +64,24 @@ class Backbone(ABC):
 
     @abstractmethod
     def encode_pixels(self, pixels: Tensor, *, chunk: int | None = None, unit: bool = True) -> Tensor:
-        """Features (N, D) of normalised pixels (N, 3, S, S), on ``self.device``; of unit norm if ``unit``.
+        """Return the features (N, D) of normalised pixels (N, 3, S, S), on ``self.device``.
 
-        With ``chunk`` views are encoded in chunks of exactly this size, so that a view has the same bits in any batch;
-        pass ``backbone.chunk``. None chooses by the number of views, which is faster for few of them.
+        Args:
+            pixels: (N, 3, S, S).
+            chunk: encode chunks of exactly this many views, which makes the features of a view bitwise independent of
+                its batch; pass ``backbone.chunk``. None chooses the size, which is faster for few views.
+            unit: normalise the features.
         """
 
     @property
     def views_at_once(self) -> int:
-        """Number of views that fill the image tower: at least 64, or one chunk per thread, on a CPU; 512 on a GPU."""
+        """Preferred batch size of the image tower, in views."""
         return max(64, self.chunk * available_threads()) if self.device.type == "cpu" else 512
 
     def to(self, device: str | torch.device) -> Backbone:
-        """The same model on another device: a copy, or this one if it is there already."""
+        """Return a copy of the model on another device, or the model itself if it is on that device."""
         if pick_device(device) != self.device:
-            raise OtptError(f"The backbone {self.name!r} stays on the device '{self.device}'.")
+            raise OtptError(f"The backbone {self.name!r} cannot be moved from '{self.device}' to '{device}'.")
         return self
 
     def __repr__(self) -> str:
@@ -90,12 +93,12 @@ class Backbone(ABC):
 
 
 class ClipBackbone(Backbone):
-    """A backbone around a module with open_clip's interface.
+    """Backbone of a module with open_clip's interface.
 
     Args:
-        model: has ``visual`` (pixels → features), ``encode_text(ids)``, ``logit_scale``, perhaps ``logit_bias``, and a
-            token embedding that :class:`~otpt.backbones.text_tower.ModelTextTower` finds.
-        tokenizer: any function of texts that returns ids.
+        model: module with ``visual`` (pixels → features), ``encode_text(ids)``, ``logit_scale``, optionally
+            ``logit_bias``, and a token embedding; see :class:`~otpt.backbones.text_tower.ModelTextTower`.
+        tokenizer: function that maps texts to token ids.
     """
 
     visual: nn.Module
@@ -142,7 +145,7 @@ class ClipBackbone(Backbone):
         return self._like(place)(deepcopy(self._model), self._tokenizer, self.preprocessing)
 
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
-        """Pickle the model and its options; the tuned tower is computed again."""
+        """Pickle the model and its options; the tuned tower is rebuilt."""
         return self._like(self.device), (self._model, self._tokenizer, self.preprocessing)
 
     def _like(self, device: torch.device) -> partial[ClipBackbone]:
@@ -151,7 +154,7 @@ class ClipBackbone(Backbone):
 
 
 def image_family(visual: Any) -> str:
-    """ "vit", "resnet" or "other": the tower's own ``family``, or by its parts or its timm trunk."""
+    """Return the kind of an image tower ("vit", "resnet" or "other"), from its ``family`` or its layers."""
     tower = getattr(visual, "trunk", visual)
     if hasattr(visual, "family"):
         return str(visual.family)
@@ -162,10 +165,12 @@ def image_family(visual: Any) -> str:
 
 
 class FeatureBackbone(Backbone):
-    """Width of the features and logit scale of a model that is not available; it encodes nothing.
+    """Backbone for precomputed features; it cannot encode images or texts.
 
     Args:
-        name: of the model that computed the features, if known.
+        width: feature dimension D.
+        logit_scale: logit scale of the model.
+        name: name of the model that computed the features, if known.
     """
 
     def __init__(self, width: int, logit_scale: float = 100.0, name: str = "") -> None:
@@ -178,11 +183,11 @@ class FeatureBackbone(Backbone):
 
     def __getattr__(self, name: str) -> Any:
         if name == "text":
-            raise OtptError("This needs a text tower, but only features were given.")
+            raise OtptError("A text tower is required, but this backbone has only features; load the model.")
         raise AttributeError(name)
 
     def encode_pixels(self, pixels: Tensor, *, chunk: int | None = None, unit: bool = True) -> Tensor:
-        raise OtptError("This needs an image tower, but only features were given.")
+        raise OtptError("An image tower is required, but this backbone has only features; load the model.")
 
 
 PRECISIONS: dict[str, tuple[torch.dtype, torch.dtype | None, torch.dtype | None]] = {
@@ -193,11 +198,11 @@ PRECISIONS: dict[str, tuple[torch.dtype, torch.dtype | None, torch.dtype | None]
     "fp16-both": (torch.float32, torch.float16, torch.float16),
     "float64": (torch.float64, None, None),
 }
-"""Dtypes of the weights, of autocast around the image tower and around the text tower."""
+"""Dtypes of the weights, of autocast in the image tower and of autocast in the text tower, by precision."""
 
 
 def available_devices() -> list[str]:
-    """Names of the devices this machine has: "cpu", "cuda", "cuda:1" …, "mps"."""
+    """Return the names of the available devices: "cpu", "cuda", "cuda:1" …, "mps"."""
     names = ["cpu"]
     if torch.cuda.is_available():
         names += ["cuda"] + [f"cuda:{index}" for index in range(torch.cuda.device_count())]
@@ -207,7 +212,7 @@ def available_devices() -> list[str]:
 
 
 def pick_device(device: str | torch.device) -> torch.device:
-    """The device of this name; "auto" takes CUDA, then MPS, then the CPU."""
+    """Return the device of this name; "auto" prefers CUDA, then MPS, then the CPU."""
     available, name = available_devices(), str(device)
     if name == "auto":
         return torch.device("cuda" if "cuda" in available else "mps" if "mps" in available else "cpu")
@@ -217,25 +222,24 @@ def pick_device(device: str | torch.device) -> torch.device:
 
 
 def check_precision(name: str, device: torch.device) -> tuple[torch.dtype, torch.dtype | None, torch.dtype | None]:
-    """Dtypes of a precision on a device; see :data:`PRECISIONS`."""
+    """Return the dtypes of a precision (see :data:`PRECISIONS`); raise if the device does not support it."""
     if name not in PRECISIONS:
         raise unknown("precision", name, PRECISIONS)
     if name == "float64" and device.type == "mps":
-        raise OtptError("Precision 'float64' does not exist on MPS; use the device 'cpu' for it.")
+        raise OtptError("Precision 'float64' is not supported on MPS; use the device 'cpu'.")
     return PRECISIONS[name]
 
 
 _FACTS = ("num_heads", "eps", "stride", "padding", "approximate", "pool_type", "text_pool_type", "final_ln_after_pool")
-"""Attributes that change what a module computes and that its weights do not show."""
+"""Attributes that affect the output of a module but not the shapes of its weights."""
 
 
 def fingerprint(model: nn.Module) -> str:
-    """24 hexadecimal digits of a SHA-256 over the architecture (canonical JSON) and every tensor of the state dict.
+    """Return 24 hexadecimal digits of the SHA-256 of the architecture (canonical JSON) and the state dict.
 
-    The architecture is what the model computes beyond its weights (heads, eps, strides, pooling, activations, causal
-    masks), read from the built model and not from a configuration file, so that a default left out makes no difference.
-    A tensor enters with name, shape and its values as float32 (integers as int64), so the same weights give the same
-    fingerprint from a float16 archive, a state dict or safetensors, and in any precision.
+    The architecture (heads, eps, strides, pooling, activations, causal masks) is read from the modules, not from a
+    configuration file, so omitted defaults make no difference. Tensors are hashed by name, shape and values in float32
+    (integers in int64), so the fingerprint does not depend on file format or precision.
     """
     facts: dict[str, Any] = {}
     for name, module in model.named_modules():

@@ -1,13 +1,13 @@
-"""The CLIP text tower in canonical form: a causal pre-norm transformer, read at the end token.
+"""Canonical form of CLIP text towers: a causal pre-norm transformer with the feature of the end token.
 
-For token embeddings x (n, W) of a text whose end token is at position e, with positions p and layers ℓ = 1 … N:
+For token embeddings x (n, W) of a text with end token at position e, positional embeddings p and layers ℓ = 1 … N:
 
     h ← x + p
     h ← h + Attn(LN₁(h));  h ← h + W₂ φ(W₁ LN₂(h))          (Attn causal, φ QuickGELU, GELU or tanh-GELU)
     text feature = LN(h_e) · projection (+ bias)
 
-:func:`read_causal_tower` converts a model's tower to this form and **compares** it with the model's own text encoder on
-a few prompts; towers that differ (LayerScale, no causal mask, other pooling …) have no canonical form.
+:func:`read_causal_tower` converts a model's text tower to this form and compares the two on a few prompts. Towers that
+differ (LayerScale, no causal mask, other pooling …) have no canonical form.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 _TOLERANCE = 1e-4
-"""Relative difference allowed between canonical form and model: float32 rounding of deep towers, not more."""
+"""Maximum relative difference between canonical form and model: float32 rounding of deep towers."""
 
 
 class _QuickGELU(torch.autograd.Function):
-    """x·σ(1.702x), saving only x for the backward pass (autograd of the formula saves three times as much)."""
+    """x·σ(1.702x), saving only x for the backward pass, a third of what autograd saves for the formula."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -49,29 +49,29 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 @dataclass(frozen=True)
 class CausalTower:
-    """A text tower in canonical form (see the module's docstring); all tensors without gradient."""
+    """Text tower in canonical form (see the module docstring); no tensor requires a gradient."""
 
     heads: int
     positional: Tensor  # (L, W)
-    layers: tuple[Any, ...]  # the model's own: ln_1, attn, ln_2, mlp.c_fc, mlp.c_proj
+    layers: tuple[Any, ...]  # modules of the model with ln_1, attn, ln_2, mlp.c_fc, mlp.c_proj
     final_norm: nn.Module
     projection: Tensor | None  # (W, D), right-multiplied
     projection_bias: Tensor | None  # (D,)
     activation: str  # "quick_gelu" | "gelu" | "gelu_tanh"
-    end_token: int | None  # id whose position is read; None: the largest id of a text, as in CLIP
+    end_token: int | None  # id of the end token; None: the largest id of a text, as in CLIP
 
     def ends(self, ids: Tensor) -> Tensor:
-        """The position that is read in each text, that of its first end token: (N, L) → (N,)."""
+        """Return the position of the first end token in each text: (N, L) → (N,)."""
         return ids.argmax(dim=-1) if self.end_token is None else (ids == self.end_token).int().argmax(dim=-1)
 
     def after_attention(self, layer: Any, x: Tensor, mixed: Tensor) -> Tensor:
-        """A layer's output (…, W) from its input and the attended values, (…, W) each."""
+        """Return a layer's output (…, W) from its input (…, W) and its attention values (…, W)."""
         x = x + layer.attn.out_proj(mixed)
         output: Tensor = x + layer.mlp.c_proj(ACTIVATIONS[self.activation](layer.mlp.c_fc(layer.ln_2(x))))
         return output
 
     def features(self, ends: Tensor) -> Tensor:
-        """Features (…, D), not normalised, of the last layer's output at the end tokens (…, W)."""
+        """Return unnormalised features (…, D) from the last layer's output at the end tokens (…, W)."""
         feature: Tensor = self.final_norm(ends)
         if self.projection is not None:
             feature = feature @ self.projection
@@ -79,7 +79,7 @@ class CausalTower:
 
 
 def encode_causal(tower: CausalTower, embeddings: Tensor, ends: Tensor) -> Tensor:
-    """The formula above, literally: embeddings (N, n, W), end positions (N,) → features (N, D), not normalised."""
+    """Return unnormalised features (N, D) of embeddings (N, n, W) with end positions (N,), by the formula above."""
     count, length, width = embeddings.shape
     h = embeddings + tower.positional[:length]
     for layer in tower.layers:
@@ -91,10 +91,12 @@ def encode_causal(tower: CausalTower, embeddings: Tensor, ends: Tensor) -> Tenso
 
 
 def read_causal_tower(text: Any, ids: Tensor, encode_text: Callable[[Tensor], Tensor]) -> CausalTower | None:
-    """The canonical form of an open_clip text tower, or ``None`` for other kinds.
+    """Return the canonical form of an open_clip text tower, or None for other kinds of towers.
 
-    ``text`` holds ``transformer.resblocks``, ``token_embedding`` … (a ``TextTransformer``, or a ``CLIP`` itself);
-    ``ids`` (N, L) are a few tokenised prompts on which the form must agree with ``encode_text``.
+    Args:
+        text: module with ``transformer.resblocks``, ``token_embedding`` …: a ``TextTransformer`` or a ``CLIP``.
+        ids: (N, L), tokenised prompts on which the canonical form is compared with ``encode_text``.
+        encode_text: text encoder of the model, (N, L) → (N, D).
     """
     try:
         blocks = tuple(text.transformer.resblocks)
@@ -117,7 +119,7 @@ def read_causal_tower(text: Any, ids: Tensor, encode_text: Callable[[Tensor], Te
             ends = tower.ends(ids)
             found = encode_causal(tower, text.token_embedding(ids[:, : int(ends.max()) + 1]), ends)
     except (AttributeError, KeyError, TypeError, RuntimeError):
-        return None  # a missing part, another activation, or shapes that do not fit the canonical form
+        return None  # a missing module, another activation, or incompatible shapes
     if found.shape != expected.shape:
         return None
     difference = (found - expected).abs().max()

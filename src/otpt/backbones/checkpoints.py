@@ -1,8 +1,8 @@
-"""Read tensors from checkpoint files in the libraries' safe modes: no code of a file is ever executed.
+"""Safe reading of checkpoint files, without executing code from a file.
 
-``torch.load(weights_only=True)`` builds tensors and plain data only. Two kinds of published files need inert stand-ins
-for the classes that they name: OpenAI's TorchScript archives, whose module tree holds the weights, and checkpoints of
-Dassl (CoOp, MaPLe) with an optimiser and a scheduler next to the weights.
+``torch.load(weights_only=True)`` loads only tensors and plain data. Two kinds of published files refer to further
+classes, which are replaced by inert ones: OpenAI's TorchScript archives, with the weights in a tree of modules, and
+Dassl checkpoints (CoOp, MaPLe), which also contain an optimiser and a scheduler.
 """
 
 from __future__ import annotations
@@ -24,12 +24,17 @@ from otpt.errors import OtptError
 
 SUFFIXES = (".pt", ".pth", ".bin", ".safetensors")
 _NOT_WEIGHTS = ("input_resolution", "context_length", "vocab_size")
-"""Integers that OpenAI's archives store next to the weights."""
+"""Integers that OpenAI's archives contain in addition to the weights."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """``state``: tensors by name. ``openai``: the file has the marks of OpenAI's own, trained with QuickGELU."""
+    """State dict of a checkpoint.
+
+    Attributes:
+        state: tensors by name.
+        openai: whether the file is an archive of OpenAI, trained with QuickGELU.
+    """
 
     state: dict[str, Tensor]
     openai: bool
@@ -45,32 +50,31 @@ def read_checkpoint(path: Path) -> Checkpoint:
         name: tensor for name, tensor in state.items() if name not in _NOT_WEIGHTS and not name.endswith("attn_mask")
     }
     if not weights:
-        raise OtptError(f"The file {path} holds no weights; expected the state dict of a CLIP model.")
+        raise OtptError(f"The file {path} contains no weights; expected the state dict of a CLIP model.")
     return Checkpoint(weights, openai)
 
 
 def read_tensors(
     path: Path, *, what: str = "checkpoint", ignore_objects: bool = False
 ) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Read the tensors of a file by name, from its "state_dict" if it has one, and its notes (texts by name).
+    """Return the tensors of a file by name, from its "state_dict" if present, and its metadata (strings by name).
 
     Args:
-        path: safetensors, ``torch.save`` or TorchScript.
-        what: name of the file's kind in error messages.
-        ignore_objects: read a file that also holds objects of other classes, without them.
+        path: file in the format of safetensors, ``torch.save`` or TorchScript.
+        what: kind of the file in error messages.
+        ignore_objects: skip objects of other classes instead of rejecting the file.
     """
     if not os.path.isfile(path):
-        raise OtptError(f"There is no {what} file at {str(path)!r}.")
+        raise OtptError(f"There is no {what} file at {str(path)!r}; check the path.")
     try:
         content = _read(path, ignore_objects)
     except PermissionError:
-        raise OtptError(f"Cannot read {str(path)!r}: permission denied.") from None
-    except Exception as error:  # a damaged file can raise nearly anything inside a format's reader
-        refused = isinstance(error, pickle.UnpicklingError) and "Unsupported" in str(error)
-        why = "it holds objects that could run code when read" if refused else "it is damaged or of another format"
+        raise OtptError(f"Cannot read {str(path)!r}: permission denied; check its permissions.") from None
+    except Exception as error:  # a corrupt file can raise nearly any exception
+        unsafe = isinstance(error, pickle.UnpicklingError) and "Unsupported" in str(error)
+        why = "it contains objects that could run code when loaded" if unsafe else "it is corrupt or of another format"
         raise OtptError(
-            f"The file {str(path)!r} cannot be read as a {what}: {why}; expected a state dict of torch.save, or "
-            ".safetensors."
+            f"Cannot read {str(path)!r} as a {what}: {why}; expected a state dict of torch.save, or .safetensors."
         ) from error
     if not isinstance(content, dict):
         return {}, {}
@@ -104,7 +108,7 @@ def _is_torchscript(path: Path) -> bool:
 
 
 def _read_torchscript(path: Path) -> dict[str, Tensor]:
-    """All tensors of a TorchScript archive by dotted name; its compiled code is left out."""
+    """Return the tensors of a TorchScript archive by dotted name, without its code."""
     plain = io.BytesIO()
     with zipfile.ZipFile(path) as archive, zipfile.ZipFile(plain, "w") as copy:
         for record in archive.infolist():
@@ -116,7 +120,7 @@ def _read_torchscript(path: Path) -> dict[str, Tensor]:
 
 
 class _Inert:
-    """Stand-in for a class named in a file: accepts everything, does nothing."""
+    """Placeholder for a class in a pickle; accepts any arguments and stores only the state."""
 
     state: Any = None
 
@@ -131,7 +135,7 @@ class _Inert:
 
 
 def _load_inert(file: Path | io.BytesIO) -> Any:
-    """``torch.load`` in its safe mode, with stand-ins for all other classes that the file names."""
+    """Load a file with ``weights_only=True``, replacing classes that are not allowed by :class:`_Inert`."""
     names = torch.serialization.get_unsafe_globals_in_checkpoint(file)
     if isinstance(file, io.BytesIO):
         file.seek(0)

@@ -1,15 +1,16 @@
-"""Image towers with less work for the same features, on exact rewrites only.
+"""Faster image towers by exact rewrites of their modules.
 
-- batch-norms are folded into the convolutions before them, in float64 and rounded once:
+- batch-norms are folded into the preceding convolutions, in float64 and rounded once:
   w′ = w · γ/√(σ² + ε), b′ = (b − μ) · γ/√(σ² + ε) + β;
-- activations join the convolutions before them; convolutions run in channels_last order;
+- activations are fused into the preceding convolutions; convolutions run in channels_last format;
 - attention is one fused call on one stacked q, k, v product; the last block and the attention pooling compute only the
-  token that is read;
-- QuickGELU(x) = x·σ(1.702x) = SiLU(1.702x)/1.702: both factors go into the weights around it, and SiLU runs in place;
-- on the CPU in float32, weights are laid out once for MKL's and oneDNN's kernels (``pack``).
+  output token;
+- QuickGELU(x) = x·σ(1.702x) = SiLU(1.702x)/1.702: both factors are folded into the adjacent weights, and SiLU runs in
+  place;
+- on the CPU in float32, weights are packed once for the kernels of MKL and oneDNN (``pack``).
 
-Which layer follows which is not read from names but observed in one forward pass. :func:`tune` compares the result with
-the original tower and returns the original where they differ or a kernel is missing in this PyTorch.
+The order of layers is observed in a forward pass, not inferred from names. :func:`tune` compares the result with the
+original tower, and returns the original if they differ or PyTorch lacks a kernel.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 _TOLERANCE = 1e-3
-"""Relative difference allowed between tuned and original features: rounding gives 1e-6, a mistake about 1."""
+"""Maximum relative difference between tuned and original features: rounding gives 1e-6, a wrong rewrite about 1."""
 
 
 def tune(visual: nn.Module, image_size: int, chunk: int, *, pack: bool) -> nn.Module:
-    """A faster tower for chunks of ``chunk`` views; ``visual`` itself if nothing can be gained or results differ."""
+    """Return a faster tower for chunks of ``chunk`` views, or ``visual`` itself if it cannot be rewritten."""
     parameter = next(visual.parameters())
     pixels = check_pixels(image_size, parameter.device, parameter.dtype)
     with torch.no_grad():
@@ -42,30 +43,30 @@ def tune(visual: nn.Module, image_size: int, chunk: int, *, pack: bool) -> nn.Mo
             whole = pixels.expand(chunk, -1, -1, -1).contiguous()
             found = torch.cat([pooled(tuned(whole)), pooled(tuned(pixels))])
         except (RuntimeError, AttributeError, TypeError):
-            return visual  # another kind of tower, or the private kernels of another PyTorch
+            return visual  # another kind of tower, or a PyTorch version with other private kernels
         expected = pooled(visual(pixels))
     agrees = bool((found - expected).abs().max() <= _TOLERANCE * expected.abs().max())
     return tuned if agrees else visual
 
 
 def check_pixels(size: int, device: torch.device, dtype: torch.dtype) -> Tensor:
-    """(1, 3, S, S), on which towers are compared."""
+    """Return random pixels (1, 3, S, S) for comparing towers."""
     return torch.randn(1, 3, size, size, generator=torch.Generator().manual_seed(0)).to(device, dtype)
 
 
 def pooled(output: Any) -> Tensor:
-    """The pooled feature, of towers that also return tokens (CoCa)."""
+    """Return the pooled feature of a tower's output, which may also contain tokens (CoCa)."""
     feature: Tensor = output[0] if isinstance(output, tuple) else output
     return feature
 
 
 def is_convolutional(visual: nn.Module) -> bool:
-    """Whether there are more convolutions than those that cut an image into patches."""
+    """Return whether a tower has more convolutions than a patch embedding."""
     return sum(isinstance(module, nn.Conv2d) for module in visual.modules()) > 4
 
 
 def is_open_clip_vit(visual: Any) -> bool:
-    """Whether the tower has the parts of open_clip's ``VisionTransformer``."""
+    """Return whether a tower has the interface of open_clip's ``VisionTransformer``."""
     return hasattr(visual, "_embeds") and hasattr(getattr(visual, "transformer", None), "resblocks")
 
 
@@ -73,7 +74,7 @@ def is_open_clip_vit(visual: Any) -> bool:
 
 
 def can_pack(weight: Tensor) -> bool:
-    """Whether MKL and oneDNN can store this weight in their own order."""
+    """Return whether MKL and oneDNN can pack this weight."""
     plain = weight.device.type == "cpu" and weight.dtype == torch.float32
     libraries = torch.backends.mkl.is_available() and torch.backends.mkldnn.is_available()
     kernels = hasattr(torch.ops.mkl, "_mkl_linear") and hasattr(torch.ops.mkldnn, "_convolution_pointwise")
@@ -81,7 +82,7 @@ def can_pack(weight: Tensor) -> bool:
 
 
 class Linear(nn.Module):
-    """x Wᵀ + b, packed for inputs of ``rows`` rows in total; other inputs use the ordinary operator."""
+    """x Wᵀ + b, packed for inputs with ``rows`` rows in total; other inputs use ``F.linear``."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None, rows: int, *, pack: bool) -> None:
         super().__init__()
@@ -98,11 +99,12 @@ class Linear(nn.Module):
 
 
 class Convolution(nn.Module):
-    """A packed convolution with its activation.
+    """Packed convolution with a fused activation.
 
     Args:
-        input_shape: (B, C, H, W) that it will receive.
-        activation: oneDNN's name of an operator, and its numbers.
+        convolution: original module.
+        input_shape: (B, C, H, W).
+        activation: oneDNN's name of the activation, and its parameters.
     """
 
     def __init__(
@@ -111,7 +113,7 @@ class Convolution(nn.Module):
         super().__init__()
         weight, padding = convolution.weight.detach(), tuple(map(int, convolution.padding))
         if _pads_like_tensorflow(convolution):
-            # for an output of ⌈side / stride⌉; zeros before the kernel make the padding equal on both sides
+            # pad for an output of ⌈side / stride⌉; zeros in front of the kernel make the padding symmetric
             geometry = zip(input_shape[2:], convolution.stride, convolution.kernel_size, strict=True)
             down, across = (max((-(-side // step) - 1) * step + reach - side, 0) for side, step, reach in geometry)
             weight, padding = F.pad(weight, (across % 2, 0, down % 2, 0)), (-(-down // 2), -(-across // 2))
@@ -130,7 +132,7 @@ class Convolution(nn.Module):
 
 
 def _pads_like_tensorflow(module: nn.Conv2d) -> bool:
-    return type(module).__name__ == "Conv2dSame" and module.dilation == (1, 1)  # timm's, which need not be imported
+    return type(module).__name__ == "Conv2dSame" and module.dilation == (1, 1)  # by name, to avoid importing timm
 
 
 # ---- convolutional towers
@@ -143,13 +145,13 @@ _ACTIVATIONS: dict[type[nn.Module], tuple[str, tuple[float, ...]]] = {
 
 
 def tune_convolutions(visual: nn.Module, pixels: Tensor, chunk: int, *, pack: bool) -> nn.Module:
-    """A copy with folded batch-norms, fused activations (if ``pack``) and CLIP's attention pooling for one token."""
+    """Return a copy with folded batch-norms, fused activations (if ``pack``) and one-token attention pooling."""
     tuned: Any = copy.deepcopy(visual)
     names = {module: name for name, module in tuned.named_modules()}
     for convolution, norm in _observe(tuned, pixels, (nn.BatchNorm2d,)).pairs:
         dtype = convolution.weight.dtype
         tuned.set_submodule(names[convolution], fuse_conv_bn_eval(convolution.double(), norm.double()).to(dtype))
-        # timm's batch-norms carry the activation that follows them
+        # batch-norms of timm contain the following activation
         tuned.set_submodule(names[norm], getattr(norm, "act", None) or nn.Identity())
     tuned = tuned.to(memory_format=torch.channels_last)
     if hasattr(tuned, "attnpool") and hasattr(tuned, "layer4"):
@@ -162,7 +164,7 @@ def tune_convolutions(visual: nn.Module, pixels: Tensor, chunk: int, *, pack: bo
         for module in shapes:
             plain = type(module) is nn.Conv2d and module.padding_mode == "zeros" and not isinstance(module.padding, str)
             if not plain and not _pads_like_tensorflow(module):
-                continue  # not what oneDNN computes
+                continue  # not supported by oneDNN
             activation = following.get(module, nn.Identity())
             tuned.set_submodule(names[module], Convolution(module, shapes[module], _ACTIVATIONS[type(activation)]))
             if activation in names:
@@ -172,16 +174,16 @@ def tune_convolutions(visual: nn.Module, pixels: Tensor, chunk: int, *, pack: bo
 
 
 class _Observed(NamedTuple):
-    """What one forward pass shows of a tower."""
+    """Data flow observed in a forward pass."""
 
     pairs: list[tuple[Any, Any]]
-    """(convolution, module of the wanted kinds) where one's output is the other's input, each used once."""
+    """(convolution, following module) pairs of modules that are called exactly once."""
     shapes: dict[nn.Conv2d, tuple[int, ...]]
     """Input shape of each convolution for a chunk."""
 
 
 def _observe(visual: nn.Module, pixels: Tensor, kinds: tuple[type[nn.Module], ...], chunk: int = 1) -> _Observed:
-    made: list[tuple[nn.Module, Tensor, int]] = []  # by which convolution, and the version of its output
+    made: list[tuple[nn.Module, Tensor, int]] = []  # (convolution, output, version of the output)
     calls: Counter[nn.Module] = Counter()
     shapes: dict[nn.Conv2d, tuple[int, ...]] = {}
     pairs: list[tuple[nn.Module, nn.Module]] = []
@@ -193,7 +195,7 @@ def _observe(visual: nn.Module, pixels: Tensor, kinds: tuple[type[nn.Module], ..
 
     def note_input(module: nn.Module, args: Any) -> None:
         calls[module] += 1
-        # the same tensor, and not changed in place since, as by adding a residual
+        # the same tensor, not modified in place since (for example by adding a residual)
         before = [each for each, tensor, version in made if tensor is args[0] and tensor._version == version]
         pairs.extend((each, module) for each in before)
 
@@ -207,7 +209,7 @@ def _observe(visual: nn.Module, pixels: Tensor, kinds: tuple[type[nn.Module], ..
 
 
 class _AttentionPool(nn.Module):
-    """softmax(q₀Kᵀ/√d) V for the mean token's query q₀: (n, C, h, w) → (n, D)."""
+    """Attention pooling softmax(q₀Kᵀ/√d) V with the query q₀ of the mean token: (n, C, h, w) → (n, D)."""
 
     def __init__(self, pool: Any, chunk: int, *, pack: bool) -> None:
         super().__init__()
@@ -234,7 +236,7 @@ class _AttentionPool(nn.Module):
 
 
 def tune_vit(visual: Any, chunk: int, *, pack: bool) -> nn.Module:
-    """A tower that shares its weights with ``visual`` where possible."""
+    """Return a faster vision transformer, which shares weights with ``visual`` where possible."""
     blocks = list(visual.transformer.resblocks)
     if not visual.transformer.batch_first or not all(_is_plain_block(block) for block in blocks):
         original: nn.Module = visual
@@ -252,7 +254,7 @@ def tune_vit(visual: Any, chunk: int, *, pack: bool) -> nn.Module:
 
 
 def _is_plain_block(block: Any) -> bool:
-    """open_clip's ``ResidualAttentionBlock`` without LayerScale or cross-attention."""
+    """Return whether a block is a ``ResidualAttentionBlock`` without LayerScale or cross-attention."""
     return bool(
         isinstance(block.attn, nn.MultiheadAttention)
         and isinstance(block.ls_1, nn.Identity)
@@ -264,14 +266,14 @@ def _is_plain_block(block: Any) -> bool:
 
 
 def _shallow(module: Any) -> Any:
-    """A copy with its own dictionary of sub-modules; weights are shared."""
-    twin = copy.copy(module)
-    twin._modules = dict(module._modules)
-    return twin
+    """Return a copy with a separate dictionary of sub-modules and shared weights."""
+    copied = copy.copy(module)
+    copied._modules = dict(module._modules)
+    return copied
 
 
 class _Block(nn.Module):
-    """x (n, tokens, W) → (n, tokens, W), or (n, 1, W) if only the first token is read."""
+    """Transformer block: (n, tokens, W) → (n, tokens, W), or (n, 1, W) with ``only_first``."""
 
     def __init__(self, block: Any, chunk: int, tokens: int, *, only_first: bool, pack: bool) -> None:
         super().__init__()

@@ -1,15 +1,14 @@
-"""The image tower of a backbone: pixels in, unit features out, in chunks.
+"""Image tower of a backbone: pixels to unit features, in chunks.
 
-Views pass the tuned tower (:mod:`otpt.backbones.fast`) in inference mode, in chunks that are small enough for the
-processor's caches (on a GPU large enough to fill it).
+Views are encoded by the tuned tower (:mod:`otpt.backbones.fast`) in inference mode, in chunks that fit the processor's
+caches or, on a GPU, fill it.
 
-- **Fixed chunks** (``chunk=`` given, as runs do): every chunk has exactly that size, the last one filled up by
-  repeating its first view, and each is computed by one thread. A view's feature is then the same, bit for bit, in any
-  batch: a matrix product may sum in another order when it has another number of rows, but within a chunk neither
-  position nor neighbours matter.
-- **Free chunks** (the default): nothing is filled up. Views that fit into one chunk are computed by all of torch's
-  threads, which is fastest for a single image; more views by one thread per chunk. Features agree with those of fixed
-  chunks to rounding, and have their bits in several full chunks.
+- **Fixed chunks** (``chunk=`` is set, as in runs): every chunk has exactly that size, the last one padded by repeating
+  its first view, and is computed by one thread. The features of a view are then bitwise equal in any batch: the
+  summation order of a matrix product depends on the number of rows, but not on a row's position or the other rows.
+- **Free chunks** (the default): no padding. Views that fit into one chunk are computed by all torch threads, which is
+  fastest for a single image; more views use one thread per chunk. Features equal those of fixed chunks up to rounding,
+  and bitwise if there are several full chunks.
 """
 
 from __future__ import annotations
@@ -28,18 +27,18 @@ from otpt.threads import available_threads, in_threads
 from otpt.transfers import to_device
 
 _CHUNK = {"cpu": 8, "cuda": 64, "mps": 32}
-"""Views per chunk by kind of device, measured in ``benchmarks/encoding.py``."""
+"""Views per chunk by type of device, tuned with ``benchmarks/encoding.py``."""
 _CHUNK_CONVOLUTIONAL = {"cpu": 8, "cuda": 128, "mps": 32}
 _SMALL_SIDE = 112
-"""Images of at most this side use chunks of twice the size, which still fit the caches: 64 views of ``pocket`` (64 px)
-took 0.136 instead of 0.178 processor seconds."""
+"""Chunks are doubled for images up to this side and still fit the caches: encoding 64 views of ``pocket`` (64 px) took
+0.136 instead of 0.178 processor seconds."""
 
 
 class ImageTower:
-    """Pixels (N, 3, S, S) → unit-norm features (N, D).
+    """Encoder of pixels (N, 3, S, S) to unit features (N, D).
 
     Attributes:
-        chunk: number of views of a full chunk.
+        chunk: number of views in a full chunk.
     """
 
     def __init__(
@@ -57,7 +56,7 @@ class ImageTower:
             self._compile()
 
     def __call__(self, pixels: Tensor, *, chunk: int | None = None, unit: bool = True) -> Tensor:
-        """Features, scaled to unit norm if ``unit``; ``chunk``: see the module's docstring."""
+        """Return features (N, D), normalised if ``unit``; for ``chunk`` see the module docstring."""
         side = self.image_size
         if pixels.ndim != 4 or tuple(pixels.shape[1:]) != (3, side, side):
             raise ValueError(f"expected pixels of shape (N, 3, {side}, {side}), but got {tuple(pixels.shape)}")
@@ -71,7 +70,7 @@ class ImageTower:
             return self._with_all_threads(pixels, unit)
         else:
             features = in_threads(encode, chunks)
-        return torch.cat(features)  # outside of inference mode: an ordinary tensor that later gradients may pass
+        return torch.cat(features)  # outside inference mode, so that autograd can use the result
 
     def _with_all_threads(self, pixels: Tensor, unit: bool) -> Tensor:
         before = torch.get_num_threads()
@@ -97,7 +96,7 @@ class ImageTower:
         return F.normalize(features, dim=-1) if unit else features
 
     def _compile(self) -> None:
-        """Compile the tower for full chunks now, so that failures show before the first image."""
+        """Compile the tower for full chunks and compare it with the original, to fail early."""
         views = check_pixels(self.image_size, self.device, self.dtype).expand(self.chunk, -1, -1, -1)
         plain = self(views)
         options: Any = {"cpp.threads": 1} if self.device.type == "cpu" else None
@@ -107,9 +106,9 @@ class ImageTower:
         except Exception as error:
             reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".:")
             raise OtptError(
-                f"The image tower cannot be compiled on {self.device.type!r}: {reason}. torch.compile needs a C++ "
-                "compiler, on 'cuda' also Triton; leave compile out without them."
+                f"Cannot compile the image tower on {self.device.type!r}: {reason}. torch.compile needs a C++ "
+                "compiler, and Triton on 'cuda'; install them, or omit compile."
             ) from error
         difference = float((found - plain).abs().max())
         if not difference <= (0.05 if self._autocast else 1e-3):
-            raise OtptError(f"The compiled image tower differs from the plain one by {difference:.1e}; leave it out.")
+            raise OtptError(f"The compiled image tower differs from the original by {difference:.1e}; omit compile.")

@@ -1,6 +1,6 @@
-"""``load_backbone``: from a spec to a :class:`Backbone`.
+"""Loading of backbones.
 
-Forms of a spec:
+Forms of a model spec:
 
     ViT-B-16/openai            an open_clip architecture and the tag of its weights
     hf-hub:ORG/NAME            an open_clip model on the Hugging Face hub
@@ -10,8 +10,8 @@ Forms of a spec:
     pocket                     the small model that ships with the package (a folder of that name: ./pocket)
     random:ARCHITECTURE        fixed random weights, for benchmarks and tests
 
-further forms that plugins register (:func:`otpt.backbones.register_source`), or a model in memory: of open_clip with
-tokenizer and transform, or a CLIPModel or SiglipModel of transformers with its processor.
+Plugins register further forms with :func:`otpt.backbones.register_source`. A model in memory is accepted too: an
+open_clip model with tokenizer and transform, or a CLIPModel or SiglipModel of transformers with its processor.
 """
 
 from __future__ import annotations
@@ -54,24 +54,23 @@ def load_backbone(
     tokenizer: Any = None,
     preprocess: Any = None,
 ) -> Backbone:
-    """Load a model.
+    """Load a model and return its backbone.
+
+    Weights are converted to float32. A model in memory is copied; with the device "auto" the copy is on the same
+    device as the model.
 
     Args:
-        spec: a name, file, folder or model in memory; see the forms in :mod:`otpt.backbones.loading`.
+        spec: name, file, folder or model in memory; see :mod:`otpt.backbones.loading`.
         device: "auto" (CUDA, then MPS, then CPU), "cpu", "cuda", "cuda:1", "mps".
-        precision: "float32"; "bf16" or "fp16" (autocast around the image tower); "bf16-both" or "fp16-both" (around the
-            text tower too); "float64" for checks.
-        compile: ``torch.compile`` the image tower now, for chunks of its fixed size. Needs a C++ compiler, on CUDA also
-            Triton. Features differ in rounding.
+        precision: "float32"; "bf16" or "fp16" (autocast of the image tower); "bf16-both" or "fp16-both" (autocast of
+            both towers); "float64" for tests.
+        compile: apply ``torch.compile`` to the image tower. Requires a C++ compiler, and Triton on CUDA. Features
+            differ in rounding.
         architecture: open_clip name of the architecture of a checkpoint file; inferred by default.
-        quick_gelu: insist on QuickGELU (True) or GELU (False); by default what the weights were trained with.
-        tokenizer: of a model in memory: any function of texts that returns token ids, such as a tokenizer of open_clip
-            or transformers.
-        preprocess: of a model in memory: :class:`Preprocessing`, the transform that open_clip makes for evaluation, or
-            the processor of transformers.
-
-    Weights are stored in float32, OpenAI's float16-rounded ones too. A model in memory is copied and stays unchanged;
-    with the device "auto" the copy is where the model is.
+        quick_gelu: use QuickGELU (True) or GELU (False); by default, the activation used in training.
+        tokenizer: tokenizer of a model in memory, of open_clip, transformers or any function from texts to token ids.
+        preprocess: preprocessing of a model in memory: :class:`Preprocessing`, open_clip's transform for evaluation,
+            or a processor of transformers.
 
     Example:
         >>> load_backbone("pocket", device="cpu").embed_dim
@@ -83,13 +82,13 @@ def load_backbone(
     for name, value in (of_files if in_memory else of_objects).items():
         if value is not None:
             kind = "files" if in_memory else "models in memory"
-            raise OtptError(f"{name}= is an option of {kind} only; leave it out.")
+            raise OtptError(f"{name}= applies only to {kind}; omit it.")
     if isinstance(spec, nn.Module) and device == "auto":
         device = str(next((each.device for each in spec.parameters()), device)).removesuffix(":0")
     place = pick_device(device)
     check_precision(precision, place)
     if compile and place.type not in {"cpu", "cuda"}:
-        raise OtptError(f"Image towers are compiled on 'cpu' and 'cuda', not on {place.type!r}; leave compile out.")
+        raise OtptError(f"compile is not supported on {place.type!r}; use 'cpu' or 'cuda', or omit compile.")
     if in_memory:
         loaded = _from_memory(spec, tokenizer, preprocess)
     else:
@@ -112,7 +111,7 @@ def _from_spec(spec: str, architecture: str | None, quick_gelu: bool | None) -> 
     source = SOURCES.get(prefix)
     is_file = path.suffix in SUFFIXES and source is None
     if architecture is not None and not is_file:
-        raise OtptError(f"architecture={architecture!r} is for checkpoint files ({', '.join(SUFFIXES)}) only.")
+        raise OtptError(f"architecture={architecture!r} applies only to checkpoint files ({', '.join(SUFFIXES)}).")
     if source is not None and bool(colon) == (":" in source.form):
         if colon and not rest:
             raise OtptError(f"A name is missing after {spec!r}; expected {source.form}.")
@@ -142,7 +141,7 @@ def _hugging_face(name: str, quick_gelu: bool | None) -> Parts:
 
 
 def _pocket(name: str, quick_gelu: bool | None) -> Parts:
-    from otpt.backbones.pocket import load_pocket  # imports open_clip and timm, which takes seconds
+    from otpt.backbones.pocket import load_pocket  # slow: imports open_clip and timm
 
     return load_pocket(quick_gelu)
 
@@ -155,8 +154,8 @@ register_source("pocket", "a small CLIP that ships with the package: no download
 
 
 def _from_memory(model: Any, tokenizer: Any, preprocess: Any) -> Parts:
-    """Parts of a backbone from a model in memory, which is copied."""
-    for given in (tokenizer, preprocess):  # a processor of transformers holds both
+    """Return the parts of a backbone, with a copy of a model in memory."""
+    for given in (tokenizer, preprocess):  # a processor of transformers contains both
         if hasattr(given, "image_processor") and hasattr(given, "tokenizer"):
             tokenizer = given.tokenizer if tokenizer in (None, given) else tokenizer
             preprocess = given.image_processor if preprocess in (None, given) else preprocess
@@ -171,8 +170,8 @@ def _from_memory(model: Any, tokenizer: Any, preprocess: Any) -> Parts:
     for name, value in (("tokenizer", tokenizer), ("preprocess", preprocess)):
         if value is None:
             raise OtptError(
-                f"The {kind} came without its {name}; give tokenizer= and preprocess= (in transformers: "
-                "preprocess=AutoProcessor.from_pretrained(…) has both)."
+                f"The {name} of the {kind} is missing; pass tokenizer= and preprocess=, or, for a model of "
+                "transformers, preprocess=AutoProcessor.from_pretrained(…)."
             )
     if transformers:
         return transformers_parts(model, tokenizer, preprocess, model.config.name_or_path or kind)
@@ -180,14 +179,14 @@ def _from_memory(model: Any, tokenizer: Any, preprocess: Any) -> Parts:
 
 
 class ModelEntry(NamedTuple):
-    """One line of ``otpt models``."""
+    """Row of ``otpt models``."""
 
     name: str
     description: str
 
 
 def list_models() -> list[ModelEntry]:
-    """What ``load_backbone`` takes: the forms first, then open_clip's names with their tags."""
+    """Return the model specs that ``load_backbone`` accepts: general forms, then open_clip names with their tags."""
     forms = [
         ModelEntry("NAME/TAG", "an open_clip architecture and the tag of its weights, e.g. ViT-B-16/openai; see below"),
         ModelEntry(_FILES, "OpenAI's archive or an open_clip state dict, read without running code"),

@@ -1,4 +1,4 @@
-"""Models of open_clip by name, from the hub, a folder or a checkpoint file, on open_clip's own factory."""
+"""Loading of open_clip models by name, from the hub, a folder or a checkpoint file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from otpt.backbones.checkpoints import read_checkpoint
-from otpt.backbones.sources import Parts, choose_gelu, hub, hub_file, in_short, reachable, unreachable
+from otpt.backbones.sources import Parts, choose_gelu, hub, hub_file, reachable, summary, unreachable
 from otpt.errors import OtptError
 
 CONFIG_FILE = "open_clip_config.json"
@@ -22,7 +22,7 @@ CONFIG_FILE = "open_clip_config.json"
 
 @cache
 def open_clip_tags() -> dict[str, tuple[str, ...]]:
-    """Names of open_clip's architectures with published weights → tags of those weights."""
+    """Return {architecture: tags of its published weights} of open_clip."""
     import open_clip
 
     tags: dict[str, tuple[str, ...]] = {}
@@ -33,19 +33,19 @@ def open_clip_tags() -> dict[str, tuple[str, ...]]:
 
 @cache
 def clip_tokenizer() -> Any:
-    """CLIP's byte-pair tokenizer: start 49406, end 49407, padding 0."""
+    """Return CLIP's byte-pair tokenizer: start token 49406, end token 49407, padding 0."""
     import open_clip
 
     return open_clip.SimpleTokenizer()
 
 
 def load_named(spec: str, quick_gelu: bool | None = None) -> Parts:
-    """``ViT-B-16/openai``: an architecture and the tag of its weights."""
+    """Load an architecture with tagged weights, such as ``ViT-B-16/openai``."""
     from open_clip.pretrained import get_pretrained_cfg
 
     name, tag = _split(spec)
     pretrained = get_pretrained_cfg(name, tag)
-    # one of open_clip's tags does not repeat what its architecture already says
+    # a tag of open_clip may omit the activation if its architecture defines it
     needed = bool(pretrained.get("quick_gelu", False) or _named_config(name).get("quick_gelu", False))
     url = None if pretrained.get("hf_hub") else pretrained["url"]
     cached = url and (Path.home() / ".cache" / "clip" / os.path.basename(url)).is_file()
@@ -58,7 +58,7 @@ def load_named(spec: str, quick_gelu: bool | None = None) -> Parts:
 
 
 def load_random(name: str, quick_gelu: bool | None = None) -> Parts:
-    """Fixed random weights of an architecture."""
+    """Create an architecture with fixed random weights."""
     quick = choose_gelu(quick_gelu, None, bool(_named_config(name).get("quick_gelu", False)), name)
     with hub(f"the text tower of {name}"), torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
@@ -66,7 +66,7 @@ def load_random(name: str, quick_gelu: bool | None = None) -> Parts:
 
 
 def load_hub(repository: str, quick_gelu: bool | None = None) -> Parts:
-    """An open_clip model on the Hugging Face hub."""
+    """Load an open_clip model from the Hugging Face hub."""
     spec = f"hf-hub:{repository}"
     config = _read_config(hub_file(repository, CONFIG_FILE, what=spec))
     with hub(spec):
@@ -74,12 +74,12 @@ def load_hub(repository: str, quick_gelu: bool | None = None) -> Parts:
 
 
 def load_folder(folder: str, quick_gelu: bool | None = None) -> Parts:
-    """A folder with ``open_clip_config.json`` and weights."""
+    """Load a folder with ``open_clip_config.json`` and weights."""
     path = Path(os.path.expanduser(folder))
     if not path.is_dir():
-        raise OtptError(f"There is no folder {path}.")
+        raise OtptError(f"There is no folder {path}; check the path.")
     if not (path / CONFIG_FILE).is_file():
-        raise OtptError(f"The folder {path} has no {CONFIG_FILE}, which describes an open_clip model.")
+        raise OtptError(f"The folder {path} has no {CONFIG_FILE}; expected the folder of an open_clip model.")
     config = _read_config(path / CONFIG_FILE)
     _check_size(config, path)
     with hub(f"the model in {path}", local=True):
@@ -87,7 +87,7 @@ def load_folder(folder: str, quick_gelu: bool | None = None) -> Parts:
 
 
 def load_file(path: Path, architecture: str | None, quick_gelu: bool | None = None) -> Parts:
-    """OpenAI's archive, or a state dict of open_clip; the architecture is inferred unless it is named."""
+    """Load an archive of OpenAI or a state dict of open_clip; the architecture is inferred if None."""
     from open_clip.factory import load_checkpoint
     from open_clip.model import build_model_from_openai_state_dict
 
@@ -97,13 +97,11 @@ def load_file(path: Path, architecture: str | None, quick_gelu: bool | None = No
         named = bool(_named_config(architecture).get("quick_gelu", False))
     name = architecture or _matching_architecture(state)
     if name is None and not {"ln_final.weight", "text_projection", "visual.conv1.weight"} <= state.keys():
-        raise OtptError(
-            f"The architecture of {path} cannot be inferred from its {len(state)} tensors; name it with architecture=…"
-        )
+        raise OtptError(f"Cannot infer the architecture of {path} from its {len(state)} tensors; pass architecture=…")
     quick = choose_gelu(quick_gelu, True if checkpoint.openai else None, named, str(path))
     with hub(f"the weights in {path}", local=True):
         if name is None:
-            # of a size that open_clip has no name for; loaded again, since this function rounds to float16
+            # a size without a name in open_clip; load the weights again, because the function rounds them to float16
             model = build_model_from_openai_state_dict(dict(state), quick, torch.float32).float()
             model.load_state_dict(state)
             return Parts(_finite(model, str(path)), clip_tokenizer(), {}, "custom")
@@ -122,7 +120,7 @@ def _configured(spec: str, config: dict[str, Any], source: str, quick_gelu: bool
 
 
 def _create(name: str, **options: Any) -> Any:
-    """A model by open_clip's factory, which reads files with ``weights_only=True``."""
+    """Create a model with open_clip's factory, which loads files with ``weights_only=True``."""
     import open_clip
 
     return open_clip.create_model(name, pretrained_text=False, **options).eval().requires_grad_(False)
@@ -138,16 +136,16 @@ def _finite(model: Any, source: str) -> Any:
     for name, tensor in model.state_dict().items():
         if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()) and not name.endswith("attn_mask"):
             bad = int((~torch.isfinite(tensor)).sum())
-            raise OtptError(f"The weights of {source} are damaged: {bad} values of {name} are not finite.")
+            raise OtptError(f"The weights of {source} are corrupt: {bad} values of {name} are not finite.")
     return model
 
 
 def _named_config(name: str) -> dict[str, Any]:
-    """open_clip's ``model_cfg`` of a built-in architecture."""
+    """Return open_clip's ``model_cfg`` of a built-in architecture."""
     import open_clip
 
     known = open_clip.list_models()
-    if name not in known:  # not left to open_clip, which takes some names for folders and repositories
+    if name not in known:  # open_clip would interpret some names as folders or repositories
         hint = _did_you_mean(_near(name, known))
         raise OtptError(f"Unknown architecture {name!r} of open_clip.{hint} `otpt models` lists the names.")
     config: dict[str, Any] = open_clip.get_model_config(name)
@@ -155,25 +153,25 @@ def _named_config(name: str) -> dict[str, Any]:
 
 
 def _read_config(path: Path) -> dict[str, Any]:
-    """Return the ``model_cfg`` of a configuration file; refuse ``trust_remote_code``."""
+    """Return the ``model_cfg`` of a configuration file; reject ``trust_remote_code``."""
     try:
         config: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))["model_cfg"]
         options = config["text_cfg"].get("tokenizer_kwargs") or {}
         unsafe = bool(options.get("trust_remote_code"))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise OtptError(f"The file {path} is not a model configuration of open_clip: {in_short(error)}.") from error
+        raise OtptError(f"The file {path} is not a model configuration of open_clip: {summary(error)}.") from error
     if unsafe:
-        raise OtptError(f"The file {path} sets trust_remote_code, which would run code of the repository; remove it.")
+        raise OtptError(f"The file {path} sets trust_remote_code, which could run untrusted code; remove it.")
     return config
 
 
 def _check_size(config: dict[str, Any], folder: Path) -> None:
-    """Raise :class:`OtptError` for a configuration that has far more parameters than the folder's weights."""
+    """Raise :class:`OtptError` if a configuration has far more parameters than the weights in the folder."""
     stored = sum(each.stat().st_size for each in folder.iterdir() if each.suffix in (".safetensors", ".bin", ".pt"))
     for part in ("text_cfg", "vision_cfg"):
         tower = config.get(part)
         width, layers = (tower.get(key) if isinstance(tower, dict) else None for key in ("width", "layers"))
-        # attention alone has four matrices per layer; half precision is the smallest that weights are stored in
+        # lower bound: four attention matrices per layer in half precision
         if isinstance(width, int) and isinstance(layers, int) and 2 * 4 * layers * width**2 > stored:
             raise OtptError(
                 f"The folder {folder} has {stored:,} bytes of weights, too few for {layers} layers of width {width} "
@@ -182,7 +180,7 @@ def _check_size(config: dict[str, Any], folder: Path) -> None:
 
 
 def _matching_architecture(state: dict[str, Tensor]) -> str | None:
-    """The shortest of open_clip's names whose sizes match these OpenAI-style weights."""
+    """Return the shortest open_clip name whose sizes match OpenAI-style weights, or None."""
     import open_clip
 
     found = [name for name in open_clip.list_models() if _fits(open_clip.get_model_config(name), state)]
@@ -213,7 +211,7 @@ def _fits(config: dict[str, Any], state: dict[str, Tensor]) -> bool:
 
 
 def _split(spec: str) -> tuple[str, str]:
-    """``ViT-B-16/openai`` → name and tag; ``OtptError`` with suggestions otherwise."""
+    """Split ``ViT-B-16/openai`` into name and tag; raise ``OtptError`` with suggestions for unknown models."""
     import open_clip
 
     name, _, tag = spec.rpartition("/") if "/" in spec else (spec, "", "")
@@ -222,9 +220,9 @@ def _split(spec: str) -> tuple[str, str]:
         return name, tag
     if tags:
         problem = f"has no weights tagged {tag!r}" if tag else "needs a tag"
-        raise OtptError(f"The backbone {name!r} {problem}; its tags: {', '.join(tags)}.")
+        raise OtptError(f"The backbone {name!r} {problem}; available tags: {', '.join(tags)}.")
     if name in open_clip.list_models():
-        raise OtptError(f"open_clip has no weights for {name!r}; give a checkpoint file, or random:{name}.")
+        raise OtptError(f"open_clip has no weights for {name!r}; pass a checkpoint file, or random:{name}.")
     known = open_clip_tags()
     wanted, _, tag = spec.partition("/")
     near = dict.fromkeys([*_near(spec.replace("/", "-"), known, 0.9), *_near(wanted, [*known, "pocket"])])  # ViT-B/16
@@ -234,8 +232,8 @@ def _split(spec: str) -> tuple[str, str]:
     if not near and spec.count("/") == 1:
         hint = f" On the Hugging Face hub, a CLIPModel is hf:{spec}, a model of open_clip hf-hub:{spec}."
     raise OtptError(
-        f"Unknown backbone {spec!r}: neither a file, a folder, nor a name of open_clip.{hint} `otpt models` lists what "
-        "can be loaded."
+        f"Unknown backbone {spec!r}: neither a file, a folder, nor a name of open_clip.{hint} `otpt models` lists the "
+        "available models."
     )
 
 

@@ -1,4 +1,4 @@
-"""The preprocessing of an image tower as plain numbers, read from a configuration, a transform or a processor."""
+"""Conversion of configurations, transforms and image processors to :class:`Preprocessing`."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _HARMLESS = ("MaybeConvertMode", "MaybeToTensor", "ToTensor", "PILToTensor", "To
 
 
 def read_preprocessing(source: Any, image_size: int | tuple[int, int]) -> Preprocessing:
-    """``Preprocessing`` for a tower that takes images of ``image_size`` pixels.
+    """Return the ``Preprocessing`` of a tower with input size ``image_size``.
 
-    ``source`` is a ``Preprocessing``; open_clip's ``preprocess_cfg`` (missing entries: CLIP's); the transform that
-    open_clip makes for evaluation; or an image processor of transformers.
+    ``source`` is a ``Preprocessing``, open_clip's ``preprocess_cfg`` (CLIP's values for missing entries), open_clip's
+    transform for evaluation, or an image processor of transformers.
 
     >>> read_preprocessing({"resize_mode": "squash"}, 224).resize_mode
     'squash'
@@ -44,12 +44,12 @@ def read_preprocessing(source: Any, image_size: int | tuple[int, int]) -> Prepro
 
 
 def _transform_config(transform: Any, image_size: int) -> dict[str, Any]:
-    """A torchvision ``Compose`` for inference: resize, crop, tensor, normalise; other steps are refused by name."""
+    """Convert a torchvision ``Compose`` of resize, crop, to-tensor and normalise; reject other steps."""
     steps = getattr(transform, "transforms", None)
     if steps is None:
         raise OtptError(
-            f"preprocess is a {type(transform).__name__}; expected otpt.backbones.Preprocessing, the Compose that "
-            "open_clip makes, or a processor of transformers."
+            f"preprocess is a {type(transform).__name__}; expected otpt.backbones.Preprocessing, a transform of "
+            "open_clip, or a processor of transformers."
         )
     found: dict[str, Any] = {}
     for step in steps:
@@ -67,8 +67,8 @@ def _transform_config(transform: Any, image_size: int) -> dict[str, Any]:
             found |= {"mean": [float(each) for each in step.mean], "std": [float(each) for each in step.std]}
         elif kind not in _HARMLESS and "convert" not in kind:
             raise OtptError(
-                f"The transform has a step {kind}, which does not belong to inference; give the one that open_clip "
-                "makes for evaluation (the last of create_model_and_transforms)."
+                f"The transform has the step {kind}, which is not part of inference; pass open_clip's transform for "
+                "evaluation, the last result of create_model_and_transforms."
             )
     missing = [what for name, what in (("resize", "Resize"), ("mean", "Normalize")) if name not in found]
     if missing:
@@ -77,11 +77,11 @@ def _transform_config(transform: Any, image_size: int) -> dict[str, Any]:
 
 
 def _processor_config(theirs: Mapping[str, Any], image_size: int) -> dict[str, Any]:
-    """An image processor of transformers: resize, crop, rescale, normalise."""
+    """Convert the configuration of a transformers image processor: resize, crop, rescale, normalise."""
     off = [name for name in ("do_resize", "do_rescale", "do_normalize") if not theirs.get(name, True)]
     if off or abs(theirs.get("rescale_factor", 1 / 255) * 255 - 1) > 1e-6:
         why = f"{off[0]} is off" if off else f"it rescales by {theirs['rescale_factor']}"
-        raise OtptError(f"The image processor cannot be used: {why}; expected resize, rescale by 1/255 and normalise.")
+        raise OtptError(f"Cannot use the image processor: {why}; expected resize, rescale by 1/255 and normalise.")
     size = theirs.get("size") or {}
     shortest = size.get("shortest_edge")
     found = {
@@ -98,13 +98,13 @@ def _processor_config(theirs: Mapping[str, Any], image_size: int) -> dict[str, A
 
 
 def _checked(found: dict[str, Any], image_size: int, what: str) -> dict[str, Any]:
-    """Sizes must be the model's: views are made by a resize to the crop's size."""
+    """Return the configuration without its sizes, which must equal the model's input size."""
     resize, crop = found.pop("resize"), found.pop("crop", None)
     needs_crop = found["resize_mode"] != "squash"
     if resize != image_size or (needs_crop and crop != image_size) or (not needs_crop and crop not in (None, resize)):
         shown = f"resizes to {resize} and {'does not crop' if crop is None else f'crops to {crop}'}"
         raise OtptError(
-            f"The {what} {shown}, but the model takes images of {image_size} pixels; expected both to be that."
+            f"The {what} {shown}, but the input size of the model is {image_size} pixels; expected equal sizes."
         )
     return found
 
@@ -112,5 +112,5 @@ def _checked(found: dict[str, Any], image_size: int, what: str) -> dict[str, Any
 def _side(size: Any) -> int:
     sides = {int(each) for each in (size if isinstance(size, (tuple, list)) else (size,)) if each is not None}
     if len(sides) != 1:
-        raise OtptError(f"The model takes images of {size} pixels; only square ones are supported.")
+        raise OtptError(f"The input size of the model is {size} pixels; expected square images.")
     return sides.pop()

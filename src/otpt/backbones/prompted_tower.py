@@ -1,11 +1,11 @@
-"""The image tower with prompts in its first layers (MaPLe), differentiable in them.
+"""Image tower with prompts in its first layers (MaPLe), differentiable with respect to the prompts.
 
-    x ← tokens of the image (with class token and positions), n prompts after them       (norm before the blocks: all)
-    before block l, 1 ≤ l < J: the last n tokens are overwritten by the prompts of that layer
-    after the last block the prompts are dropped; what pools the tokens never sees them
+    x ← tokens of the image (with class token and positions), then n prompts        (all normalised before the blocks)
+    before block l, 1 ≤ l < J: the prompts of layer l replace the last n tokens
+    after the last block: the prompts are dropped, and the other tokens are pooled
 
-For open_clip's own vision transformer and for timm's, which may sit on convolutions. An image's tokens do not depend on
-the prompts: :meth:`PromptedTower.embed` computes them once.
+Supports the vision transformers of open_clip and timm, including hybrids with convolutions. The tokens of an image do
+not depend on the prompts, so :meth:`PromptedTower.embed` computes them once.
 """
 
 from __future__ import annotations
@@ -26,28 +26,27 @@ from otpt.transfers import to_device
 
 _CHUNK = {"cpu": 8}
 _TOKEN_FLOATS = 16
-"""Floats retained for the backward pass, per token and block, in units of the width."""
+"""Number of floats stored for the backward pass, per token and block, in units of the width."""
 _TOLERANCE = 1e-3
 
 
 class PromptedTower:
-    """Pixels → tokens → unit features under prompts.
+    """Encoder of pixels to tokens, and of tokens and prompts to unit features.
 
     Attributes:
-        length, width: T and W_v.  depth: number of blocks.
+        length, width: number of tokens T and their width W_v.
+        depth: number of blocks.
     """
 
     def __init__(self, backbone: Backbone) -> None:
         self._chunk = _CHUNK.get(backbone.device.type, 64)
         visual: Any = backbone.visual
-        if visual is not None and not is_open_clip_vit(visual):  # whose tuned blocks take no gradient
+        if visual is not None and not is_open_clip_vit(visual):  # its tuned blocks do not support gradients
             visual = tune(visual, backbone.preprocessing.size, self._chunk, pack=False)
         parts = _parts(visual)
         if parts is None:
             kind = type(getattr(visual, "trunk", visual)).__name__
-            raise OtptError(
-                f"MaPLe needs an image tower that is a vision transformer; that of {backbone.name!r} is a {kind}."
-            )
+            raise OtptError(f"MaPLe requires a vision transformer; the image tower of {backbone.name!r} is a {kind}.")
         self._layout = torch.channels_last if is_convolutional(visual) else torch.contiguous_format
         self._tokens, self._norm_prompts, self._blocks, self._pool = parts
         self._visual: Any = backbone.visual
@@ -56,18 +55,18 @@ class PromptedTower:
         self.length, self.width = self._check()
 
     def embed(self, pixels: Tensor) -> Tensor:
-        """Normalised pixels (N, 3, S, S) → tokens (N, T, W_v) before the first block, without graph."""
+        """Return the tokens (N, T, W_v) before the first block of normalised pixels (N, 3, S, S), without graph."""
         backbone = self._backbone
         pixels = to_device(pixels, backbone.device, backbone.dtype).contiguous(memory_format=self._layout)
         return torch.cat(in_threads(torch.no_grad()(self._tokens), pixels.split(self._chunk)))
 
     def __call__(self, tokens: Tensor, prompts: Tensor) -> Tensor:
-        """Tokens (N, T, W_v) under prompts (J, n, W_v) → unit features (N, D), without graph."""
+        """Return unit features (N, D) of tokens (N, T, W_v) with prompts (J, n, W_v), without graph."""
         encode = torch.no_grad()(partial(self._encode, prompts=prompts))
         return torch.cat(in_threads(encode, tokens.split(self._chunk)))
 
     def linearise(self, tokens: Tensor, prompts: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
-        """Unit features (N, D), detached, and the product with their Jacobian: cotangents (N, D) → (J, n, W_v)."""
+        """Return detached unit features (N, D) and their vector–Jacobian product: cotangents (N, D) → (J, n, W_v)."""
 
         def encode(chunk: Tensor) -> tuple[Tensor, Tensor]:
             own = prompts.detach().requires_grad_()
@@ -89,7 +88,7 @@ class PromptedTower:
         return torch.cat([features.detach() for features, _ in made]), vjp
 
     def block_inputs(self, tokens: Tensor, prompts: Tensor, blocks: int) -> Tensor:
-        """What enters the first blocks, prompts included: (N, T, W_v) and (J, n, W_v) → (N, blocks, T + n, W_v)."""
+        """Return the inputs of the first blocks: (N, T, W_v) and (J, n, W_v) → (N, blocks, T + n, W_v)."""
         found = [self._with_prompts(tokens, tokens.shape[1], prompts, 0)]
         for depth in range(1, blocks):
             x = self._blocks[depth - 1](found[-1])
@@ -97,19 +96,19 @@ class PromptedTower:
         return torch.stack(found, dim=1)
 
     def graph_bytes(self, views: int) -> int:
-        """Estimated size in bytes of the graph of this many views."""
+        """Return the estimated size of the graph of ``views`` views in bytes."""
         size = torch.finfo(self._backbone.dtype).bits // 8
         return views * self.length * self.width * _TOKEN_FLOATS * self.depth * size
 
     def check_depth(self, depth: int, width: int) -> None:
-        """``OtptError`` if prompts for ``depth`` layers of this width do not fit."""
+        """Raise ``OtptError`` if prompts of this depth and width do not fit the tower."""
         if width != self.width:
             raise OtptError(
-                f"The prompts of MaPLe are {width} wide on the image side; this image tower is {self.width} wide. Take "
-                "prompts that were learned with this backbone."
+                f"The image prompts of MaPLe have width {width}, but the image tower has width {self.width}; use "
+                "prompts learned with this backbone."
             )
         if depth > self.depth:
-            raise OtptError(f"The prompts of MaPLe are for {depth} layers; this image tower has {self.depth}.")
+            raise OtptError(f"The prompts of MaPLe have {depth} layers; this image tower has only {self.depth}.")
 
     def _encode(self, tokens: Tensor, prompts: Tensor) -> Tensor:
         x, own = tokens, tokens.shape[1]
@@ -118,14 +117,14 @@ class PromptedTower:
         return F.normalize(self._pool(x[:, :own]), dim=-1)
 
     def _with_prompts(self, x: Tensor, own: int, prompts: Tensor, depth: int) -> Tensor:
-        """What enters a block: the image's ``own`` tokens of (N, …, W_v), then the prompts of this layer."""
+        """Return the input of a block: the first ``own`` tokens of x (N, …, W_v), then the prompts of the layer."""
         if depth >= len(prompts):
             return x
         entering = self._norm_prompts(prompts[0]) if depth == 0 else prompts[depth]
         return torch.cat([x[:, :own], entering.expand(len(x), -1, -1)], dim=1)
 
     def _check(self) -> tuple[int, int]:
-        """Without prompts the parts must give what the tower gives; returns T and W_v."""
+        """Compare the output without prompts with the original tower's; return T and W_v."""
         backbone = self._backbone
         pixels = check_pixels(backbone.preprocessing.size, backbone.device, backbone.dtype)
         tokens = self.embed(pixels)
@@ -135,7 +134,7 @@ class PromptedTower:
             expected = F.normalize(pooled(self._visual(pixels)), dim=-1)
         if not bool((found - expected).abs().max() <= _TOLERANCE):
             raise OtptError(
-                f"The image tower of {backbone.name!r} is a vision transformer of a kind that MaPLe cannot take."
+                f"MaPLe does not support the kind of vision transformer in {backbone.name!r}; use another backbone."
             )
         return tokens.shape[1], width
 
@@ -144,10 +143,10 @@ _Parts = tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor], list[nn.M
 
 
 def _parts(visual: Any) -> _Parts | None:
-    """What makes tokens, the norm that prompts pass before the first block, the blocks, and what follows them."""
+    """Return (embedding, norm of the prompts, blocks, pooling) of a vision transformer, or None for other towers."""
     if is_open_clip_vit(visual):
         return _open_clip_parts(visual)
-    trunk = getattr(visual, "trunk", None)  # timm's, or the one of ``pocket``, which has the same parts
+    trunk = getattr(visual, "trunk", None)  # of timm, or of ``pocket``, which has the same attributes
     names = ("patch_embed", "_pos_embed", "patch_drop", "norm_pre", "blocks", "norm", "forward_head")
     return _timm_parts(visual, trunk) if all(hasattr(trunk, name) for name in names) else None
 

@@ -1,4 +1,4 @@
-"""Sources of models: their registry, the parts that they return, and downloads."""
+"""Registry of model sources, and downloads."""
 
 from __future__ import annotations
 
@@ -18,76 +18,79 @@ _PROBE_SECONDS = 5.0
 
 
 class Parts(NamedTuple):
-    """What a backbone is made of."""
+    """Parts of a backbone, returned by a source."""
 
-    model: Any  # with open_clip's interface, see ClipBackbone
+    model: Any  # module with open_clip's interface, see ClipBackbone
     tokenizer: Any
     preprocess: Any  # see read_preprocessing
     architecture: str
 
 
 class Source(NamedTuple):
-    """A way to load models."""
+    """Source of models."""
 
-    form: str  # how it is written: "hf:ORG/NAME"
+    form: str  # such as "hf:ORG/NAME"
     description: str
     load: Callable[[str, bool | None], Parts]
 
 
 SOURCES: dict[str, Source] = {}
-"""By prefix: "hf" for specs such as "hf:ORG/NAME"; by the whole spec for forms without a colon."""
+"""Sources by prefix ("hf" for "hf:ORG/NAME"), or by the whole form if it has no colon."""
 
 
 def register_source(form: str, description: str, load: Callable[[str, bool | None], Parts]) -> None:
-    """Register a form of naming a model, such as ``hf:ORG/NAME``; ``otpt models`` lists it.
+    """Register a source of models.
 
     Args:
-        form: prefix, colon and what follows; or a name on its own.
-        description: one line for the list of models.
-        load: from what follows the colon, and the user's choice of ``quick_gelu``, to the parts of a backbone.
+        form: form of its specs, ``PREFIX:REST`` or a single name; listed by ``otpt models``.
+        description: one-line description for ``otpt models``.
+        load: function of the text after the colon and the user's ``quick_gelu`` that returns the parts of a backbone.
     """
     SOURCES[form.partition(":")[0]] = Source(form, description, load)
 
 
 class QuickGeluWarning(UserWarning):
-    """The activation of a model may not be the one its weights were trained with."""
+    """Warning that a model may run with another activation than it was trained with."""
 
 
 def choose_gelu(asked: bool | None, needed: bool | None, named: bool | None, source: str) -> bool:
-    """Whether to build QuickGELU, x·σ(1.702x), instead of GELU.
+    """Return whether to use QuickGELU, x·σ(1.702x), instead of GELU; warn if the choice is doubtful.
 
-    ``asked`` is the user's choice and takes precedence; ``needed`` is the activation of the training, if known;
-    ``named`` belongs to a named architecture. Warn about contradictions and an unknown activation.
+    Args:
+        asked: choice of the user, which takes precedence.
+        needed: activation used in training, if known.
+        named: activation of the named architecture, if any.
+        source: name of the weights in warnings.
     """
     words = {True: "QuickGELU", False: "GELU"}
     chosen = next((each for each in (asked, needed, named) if each is not None), False)
     warning = None
     if asked is needed is named is None:
         warning = (
-            f"The weights of {source} do not show whether they were trained with GELU or QuickGELU; GELU is used. Pass "
-            "quick_gelu=True or False to choose."
+            f"It is unknown whether {source} was trained with GELU or QuickGELU; using GELU. Pass quick_gelu=True or "
+            "False to choose."
         )
     elif needed is not None and chosen != needed:
         warning = (
-            f"{source} was trained with {words[needed]}, but runs with {words[chosen]} as requested: its predictions "
-            "will be off."
+            f"{source} was trained with {words[needed]}, but runs with {words[chosen]} as requested; expect wrong "
+            "predictions."
         )
     elif asked is None and needed is not None and named is not None and named != needed:
         warning = (
-            f"The architecture named for {source} has {words[named]}, but the weights were trained with "
-            f"{words[needed]}, which is used; pass quick_gelu={named} to insist."
+            f"The architecture given for {source} has {words[named]}, but the weights were trained with "
+            f"{words[needed]}; using {words[needed]}. Pass quick_gelu={named} to override."
         )
     if warning:
-        warnings.warn(warning, QuickGeluWarning, stacklevel=5)  # the caller of load_backbone
+        warnings.warn(warning, QuickGeluWarning, stacklevel=5)  # attributed to the caller of load_backbone
     return chosen
 
 
 @contextmanager
 def hub(what: str, *, local: bool = False) -> Iterator[None]:
-    """Turn failures of the libraries that load models into one ``OtptError`` about ``what``; suppress their log.
+    """Raise errors of model libraries in this block as ``OtptError`` about ``what``, and suppress their logs.
 
-    huggingface_hub retries an unreachable host for half a minute, so the connection is probed first, except for
-    ``local`` models; without one, only the cache is used.
+    huggingface_hub retries an unreachable host for half a minute. So the connection is tested first, except for
+    ``local`` models; without a connection only the cache is used.
     """
     from huggingface_hub import constants
 
@@ -101,7 +104,7 @@ def hub(what: str, *, local: bool = False) -> Iterator[None]:
     except Exception as error:
         if constants.HF_HUB_OFFLINE and not local:
             raise unreachable(what, constants.ENDPOINT) from error
-        raise OtptError(f"Cannot load {what}: {in_short(error)}.") from error
+        raise OtptError(f"Cannot load {what}: {summary(error)}.") from error
     finally:
         constants.HF_HUB_OFFLINE = before
         logging.disable(level)
@@ -109,7 +112,7 @@ def hub(what: str, *, local: bool = False) -> Iterator[None]:
 
 @contextmanager
 def quiet_transformers() -> Iterator[None]:
-    """Suppress transformers' progress bar and its table of tensors that do not fit."""
+    """Suppress the progress bar of transformers and its table of mismatched tensors."""
     from transformers.utils import logging as theirs
 
     level, bar = theirs.get_verbosity(), theirs.is_progress_bar_enabled()
@@ -124,7 +127,7 @@ def quiet_transformers() -> Iterator[None]:
 
 
 def hub_file(repository: str, *names: str, what: str) -> Path:
-    """Return the first of ``names`` in the repository, cached or downloaded; ``what`` is for errors."""
+    """Return the path of the first file of ``names`` in a repository, cached or downloaded."""
     from huggingface_hub import hf_hub_download
 
     with hub(what):
@@ -135,7 +138,7 @@ def hub_file(repository: str, *names: str, what: str) -> Path:
 
 
 def reachable(url: str) -> bool:
-    """Whether the host accepts a connection within a few seconds; always True behind a proxy."""
+    """Return whether a host accepts a connection within 5 seconds; always True behind a proxy."""
     parts = urlsplit(url)
     if parts.scheme in urllib.request.getproxies():
         return True
@@ -150,11 +153,11 @@ def reachable(url: str) -> bool:
 def unreachable(what: str, url: str) -> OtptError:
     """Return the error for an unreachable host."""
     return OtptError(
-        f"Cannot get {what}: {urlsplit(url).hostname} cannot be reached and it is not in the local cache. Download its "
-        "weights elsewhere and give the file's path, or local-dir:FOLDER, instead."
+        f"Cannot get {what}: it is not in the local cache and {urlsplit(url).hostname} cannot be reached; download the "
+        "weights on another machine and pass the file, or local-dir:FOLDER."
     )
 
 
-def in_short(error: Exception) -> str:
-    """The first 200 characters of a message, in one line."""
+def summary(error: Exception) -> str:
+    """Return the first 200 characters of an error message on one line."""
     return " ".join(str(error).split())[:200].rstrip(".") or type(error).__name__

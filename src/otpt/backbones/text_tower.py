@@ -1,4 +1,4 @@
-"""The text tower of a backbone: texts → token ids → embeddings → text features."""
+"""Text tower of a backbone: texts → token ids → embeddings → text features."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from otpt.backbones.causal import CausalTower, read_causal_tower
 from otpt.errors import OtptError
 
 _CHECK_PROMPTS = ("a photo of a cat.", "a photo of a 2012 Tesla Model S (sedan), from the side.")
-"""Prompts on which the canonical form is compared: short, long, with digits and punctuation."""
+"""Prompts for comparing the canonical form with the model."""
 
 _local = threading.local()
 
 
 class TextTower(ABC):
-    """The interface of a text tower; subclass it for a tower of another kind.
+    """Base class of text towers.
 
     Attributes:
-        width: W, of token embeddings.
-        context_length: L, tokens of a padded text.
-        device: of the embeddings.
-        causal: canonical weights of a CLIP text tower, for the fast encoder; None for other towers.
-        autocast: dtype in which prompts are encoded; None for the dtype of the weights.
+        width: width W of token embeddings.
+        context_length: number L of tokens of a padded text.
+        device: device of the embeddings.
+        causal: canonical form of a CLIP text tower, for the fast encoder, or None.
+        autocast: autocast dtype for encoding prompts, or None.
     """
 
     width: int
@@ -41,21 +41,22 @@ class TextTower(ABC):
 
     @abstractmethod
     def tokenize(self, texts: Sequence[str]) -> Tensor:
-        """Token ids (N, L) int64, padded, on the tower's device; ``OtptError`` for a text that does not fit."""
+        """Return padded token ids (N, L) int64 on the tower's device; raise ``OtptError`` for a too long text."""
 
     @abstractmethod
     def embed(self, ids: Tensor) -> Tensor:
-        """Token embeddings (…, W) of ids (…), without positions."""
+        """Return token embeddings (…, W) of ids (…), without positional embeddings."""
 
     @abstractmethod
     def encode_embeddings(self, ids: Tensor, embeddings: Tensor) -> Tensor:
-        """Text features (N, D), not normalised, of ids (N, L) with ``embeddings`` (N, L, W) in place of their own.
+        """Return unnormalised text features (N, D) of token embeddings (N, L, W).
 
-        The ids still determine the end position and the padding mask. Differentiable in ``embeddings`` and thread-safe.
+        The ids (N, L) determine only the end position and the padding mask. Thread-safe, and differentiable with
+        respect to ``embeddings``.
         """
 
     def lengths(self, ids: Tensor) -> Tensor:
-        """Number of tokens of each text, special tokens included and padding not: (N, L) → (N,)."""
+        """Return the number of tokens per text, with special tokens and without padding: (N, L) → (N,)."""
         if self.causal is not None:
             return self.causal.ends(ids) + 1
         padding = self.tokenize([""])[0, -1].to(ids.device)
@@ -69,24 +70,24 @@ class TextTower(ABC):
 
 
 class ModelTextTower(TextTower):
-    """The text tower of a model with ``encode_text(ids)``."""
+    """Text tower of a model with ``encode_text(ids)``."""
 
     def __init__(self, model: Any, tokenizer: Any) -> None:
         text = getattr(model, "text", model)
         self._model = model
-        # of open_clip's towers, or of transformers' (on their own or inside)
+        # a tower of open_clip, or of transformers (directly or inside open_clip's wrapper)
         inner = text if hasattr(text, "token_embedding") or hasattr(text, "get_input_embeddings") else text.transformer
         self._embedding: Any = getattr(inner, "token_embedding", None) or inner.get_input_embeddings()
         self.width = self._embedding.weight.shape[1]
         self.device = self._embedding.weight.device
-        # the text tower's own length: CoCa's outer model counts its caption decoder
+        # of the text tower, because the length of CoCa's outer model includes its caption decoder
         self.context_length = int(text.context_length)
         self._tokenizer = tokenizer
         checked = [self.tokenize(["x"])]
         with torch.no_grad():
             self.output_dim: int = model.encode_text(checked[0]).shape[1]
         for prompt in _CHECK_PROMPTS:
-            with suppress(OtptError):  # too long for a tower of short texts
+            with suppress(OtptError):  # too long for the tower
                 checked.append(self.tokenize([prompt]))
         self.causal = read_causal_tower(text, torch.cat(checked), model.encode_text)
 
@@ -95,8 +96,8 @@ class ModelTextTower(TextTower):
         known, largest = self._embedding.weight.shape[0], int(ids.max()) if ids.numel() else 0
         if largest >= known:
             raise OtptError(
-                f"The text tower has embeddings of {known:,} tokens, but its tokenizer gave the token {largest}; "
-                "expected a tokenizer and weights of the same model."
+                f"The text tower has {known:,} token embeddings, but the tokenizer returned the id {largest}; expected "
+                "tokenizer and weights of the same model."
             )
         return ids.to(self.device)
 
@@ -122,7 +123,7 @@ def _replace_output(module: nn.Module, args: Any, output: Tensor) -> Tensor | No
 
 
 def tokenize(tokenizer: Any, texts: Sequence[str], length: int) -> Tensor:
-    """Token ids (N, L) int64 of any tokenizer, padded; ``OtptError`` for a text of more than L tokens."""
+    """Return padded token ids (N, L) int64 of any tokenizer; raise ``OtptError`` for a text of more than L tokens."""
     if isinstance(texts, str):
         raise TypeError("expected a sequence of texts, got one string")
     ids = _token_ids(tokenizer, [*texts, ""], length)
@@ -130,7 +131,7 @@ def tokenize(tokenizer: Any, texts: Sequence[str], length: int) -> Tensor:
     full = (ids[:, -2:] != empty[-2:]).any(dim=1).nonzero()[:, 0].tolist()
     if not full:
         return ids
-    # no padding at the end: was it truncated?
+    # texts without padding may have been truncated: compare with the ids at twice the length
     longer = _token_ids(tokenizer, [*(texts[row] for row in full), ""], 2 * length)
     longer, empty = longer[:-1], longer[-1]
     whole = torch.cat([ids[full], empty[length:].expand(len(full), -1)], dim=1)
@@ -138,20 +139,20 @@ def tokenize(tokenizer: Any, texts: Sequence[str], length: int) -> Tensor:
         if differs:
             shown = texts[row] if len(texts[row]) <= 60 else texts[row][:57] + "..."
             raise OtptError(
-                f"The text {shown!r} has more tokens than the {length} that the text tower reads; shorten the class "
-                "name or the prompt."
+                f"The text {shown!r} exceeds the {length} tokens of the text tower; shorten the class name or the "
+                "prompt."
             )
     return ids
 
 
 def _token_ids(tokenizer: Any, texts: list[str], length: int) -> Tensor:
-    """Token ids (N, length), truncated.
+    """Return token ids (N, length), truncated.
 
-    Tokenizers of open_clip are called with ``context_length=``, those of transformers with ``max_length=``, and any
-    other function with the texts alone; it returns ids (N, any length).
+    Tokenizers of open_clip are called with ``context_length=``, tokenizers of transformers with ``max_length=``, other
+    functions with the texts only; these may return ids of any length.
     """
     if not callable(tokenizer):
-        raise OtptError(f"The tokenizer is {tokenizer!r}; expected a function of texts that returns token ids.")
+        raise OtptError(f"The tokenizer is {tokenizer!r}; expected a function from texts to token ids.")
     if hasattr(tokenizer, "pad_token_id") and hasattr(tokenizer, "convert_ids_to_tokens"):
         found = tokenizer(texts, padding="max_length", truncation=True, max_length=length, return_tensors="pt")
         ids: Tensor = found["input_ids"]

@@ -1,8 +1,7 @@
-"""Models of Hugging Face transformers: ``CLIPModel`` (PLIP and many others) and ``SiglipModel``.
+"""Loading of ``CLIPModel`` (also PLIP and others) and ``SiglipModel`` of Hugging Face transformers.
 
-transformers loads the files. A ``CLIPModel`` is then converted to open_clip's form, which has the same network under
-other names (q, k, v stacked, projections transposed), so that tuned towers, prefix encoder and fingerprint are shared.
-A ``SiglipModel`` is wrapped.
+A ``CLIPModel`` is converted to open_clip's ``CLIP``, the same network with other names (q, k, v stacked, projections
+transposed), which shares the tuned towers, the prefix encoder and the fingerprint. A ``SiglipModel`` is wrapped.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _ACTIVATIONS: dict[str, dict[str, Any] | None] = {
 
 
 def load_transformers(source: str, quick_gelu: bool | None = None) -> Parts:
-    """Load a repository on the hub, or a folder written by ``save_pretrained``."""
+    """Load a model from a repository on the hub or a folder of ``save_pretrained``."""
     source = os.path.expanduser(source)
     try:
         import transformers
@@ -46,14 +45,14 @@ def load_transformers(source: str, quick_gelu: bool | None = None) -> Parts:
             raise OtptError(f"The weights in {source} lack {len(report['missing_keys'])} tensors: {missing}, ….")
         tokenizer = _optional(transformers.AutoTokenizer, source, options)
         processor = _optional(transformers.AutoImageProcessor, source, options)
-    if tokenizer is None or len(tokenizer) <= len(tokenizer.all_special_tokens):  # made without a vocabulary file
+    if tokenizer is None or len(tokenizer) <= len(tokenizer.all_special_tokens):  # no vocabulary file
         tokenizer = clip_tokenizer()
     name = source.rstrip("/").rsplit("/", 1)[-1]
     return transformers_parts(model.float(), tokenizer, {} if processor is None else processor, name, quick_gelu)
 
 
 def _optional(kind: Any, source: str, options: dict[str, Any]) -> Any:
-    """The tokenizer or processor of a repository; None if it has none."""
+    """Load the tokenizer or processor of a repository, or return None if it has none."""
     try:
         return kind.from_pretrained(source, **options)
     except (OSError, ValueError, TypeError, KeyError):
@@ -61,13 +60,13 @@ def _optional(kind: Any, source: str, options: dict[str, Any]) -> Any:
 
 
 def is_transformers(model: Any) -> bool:
-    """Whether this is a CLIPModel or SiglipModel."""
+    """Return whether a model is a CLIPModel or SiglipModel."""
     kind = getattr(getattr(model, "config", None), "model_type", None)
     return kind in ("clip", "siglip") and hasattr(model, "get_text_features") and hasattr(model, "get_image_features")
 
 
 def transformers_parts(model: Any, tokenizer: Any, processor: Any, name: str, quick_gelu: bool | None = None) -> Parts:
-    """Parts of a backbone from a model in memory, which is copied."""
+    """Return the parts of a backbone, with a copy of a model in memory."""
     if model.config.model_type == "siglip":
         return Parts(SiglipClip(deepcopy(model)), tokenizer, processor, name)
     import open_clip
@@ -76,21 +75,21 @@ def transformers_parts(model: Any, tokenizer: Any, processor: Any, name: str, qu
     config["quick_gelu"] = choose_gelu(quick_gelu, config["quick_gelu"], None, name)
     built = open_clip.CLIP(**config).eval().requires_grad_(False)
     built.load_state_dict(convert_clip(model.state_dict()))
-    if _merges(tokenizer) == _merges(clip_tokenizer()):  # the same tokens, several times as fast
+    if _merges(tokenizer) == _merges(clip_tokenizer()):  # open_clip's tokenizer is several times faster
         tokenizer = clip_tokenizer()
     return Parts(built, tokenizer, processor, name)
 
 
 def clip_config(whole: dict[str, Any], source: str) -> dict[str, Any]:
-    """open_clip's ``model_cfg`` for the configuration of a ``CLIPModel``."""
+    """Convert the configuration of a ``CLIPModel`` to open_clip's ``model_cfg``."""
     text, vision = whole["text_config"], whole["vision_config"]
     activations = {part["hidden_act"] for part in (text, vision)}
     if not activations <= set(_ACTIVATIONS) or len({name == "quick_gelu" for name in activations}) != 1:
         raise OtptError(
-            f"The activations {', '.join(sorted(activations))} of {source} are not supported; expected QuickGELU, or "
-            "GELU, in both towers."
+            f"{source} has the activations {', '.join(sorted(activations))}; expected QuickGELU in both towers, or "
+            "GELU in both."
         )
-    # before transformers 4.31 configurations said 2 and meant the largest id, as CLIP itself does
+    # in configurations before transformers 4.31, 2 stands for the largest id, which CLIP uses
     largest = text["eos_token_id"] in (2, text["vocab_size"] - 1)
     return {
         "embed_dim": whole["projection_dim"],
@@ -143,7 +142,7 @@ _RENAMED = (
 
 
 def convert_clip(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Tensors of a ``CLIPModel`` under open_clip's names."""
+    """Convert the state dict of a ``CLIPModel`` to open_clip's names and layout."""
     converted = {ours: state[theirs].T for theirs, ours in _TRANSPOSED.items()}
     for name, tensor in state.items():
         if name.endswith("position_ids") or name in _TRANSPOSED or "k_proj." in name or "v_proj." in name:
@@ -160,7 +159,7 @@ def convert_clip(state: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _merges(tokenizer: Any) -> set[tuple[str, ...]] | None:
-    """BPE merges of a tokenizer, or None."""
+    """Return the BPE merges of a tokenizer, or None."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
         return set(getattr(tokenizer, "bpe_ranks", ())) or None
@@ -169,7 +168,7 @@ def _merges(tokenizer: Any) -> set[tuple[str, ...]] | None:
 
 
 class SiglipClip(nn.Module):
-    """A ``SiglipModel`` with open_clip's interface; shares its weights."""
+    """Wrapper of a ``SiglipModel`` with open_clip's interface and shared weights."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()
@@ -179,13 +178,13 @@ class SiglipClip(nn.Module):
         self.logit_scale, self.logit_bias = model.logit_scale, model.logit_bias
 
     def encode_text(self, ids: Tensor) -> Tensor:
-        """Text features (N, D)."""
+        """Return text features (N, D) of token ids (N, L)."""
         features: Tensor = self.text(ids)
         return features
 
 
 class _SiglipTower(nn.Module):
-    """Pixels (N, 3, S, S) or token ids (N, L) → features (N, D), not normalised; padding is read too."""
+    """Encoder of pixels (N, 3, S, S) or token ids (N, L) to unnormalised features (N, D); padding is not masked."""
 
     family = "vit"
 
@@ -196,7 +195,7 @@ class _SiglipTower(nn.Module):
 
     @property
     def token_embedding(self) -> nn.Module:
-        """The module from token ids to embeddings."""
+        """Embedding module of the text tower."""
         found: nn.Module = self.model.embeddings.token_embedding
         return found
 

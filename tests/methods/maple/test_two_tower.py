@@ -154,8 +154,8 @@ def test_an_image_does_not_depend_on_those_before_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "state", "sentence"),
     [
-        ("vit", maple_state("vit", 3), "for 3 layers; this image tower has 2"),
-        ("timm", maple_state("vit", 2), "64 wide on the image side; this image tower is 48 wide"),
+        ("vit", maple_state("vit", 3), "have 3 layers; this image tower has only 2"),
+        ("timm", maple_state("vit", 2), "width 64, but the image tower has width 48"),
         ("vit", maple_state("vit", 2, text_width=32), "32 wide on the text side; this text tower is 64 wide"),
     ],
 )

@@ -1,11 +1,11 @@
-"""The embedded model ``pocket``: a small CLIP for emoji, built by open_clip and timm.
+"""Embedded model ``pocket``: a small CLIP for emoji, built with open_clip and timm.
 
 Image tower: 64 × 64 pixels → the seven stages of EfficientNet-Lite0, the sixth without its stride → 4 × 4 tokens of
 width 192 → two transformer blocks → mean over the tokens → projection. No class token. Text tower: three layers of a
 CLIP text transformer.
 
-Weights are stored as float16, and of CLIP's 49,408 token rows only those that were trained; all other rows are their
-mean, so that an unknown word carries no information.
+Weights are stored in float16. Of CLIP's 49,408 token embeddings only the trained ones are stored; the others are set to
+their mean, so that unknown words carry no information.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from otpt.backbones.open_clip_models import clip_tokenizer
 from otpt.backbones.sources import Parts, choose_gelu
 
 CONFIG: dict[str, Any] = json.loads(resources.files(__package__).joinpath("open_clip_config.json").read_bytes())
-"""The architecture, ``model_cfg``, and the preprocessing, ``preprocess_cfg``."""
+"""Architecture (``model_cfg``) and preprocessing (``preprocess_cfg``)."""
 WEIGHTS_FILE = "pocket.safetensors"
 
 SIZE = 64  # pixels
 WIDTH = 192
-UNSTRIDED = 5  # at 64 pixels the usual stride of this stage would leave 2 × 2 places
+UNSTRIDED = 5  # stage without stride: for 64 pixels the usual stride would give only 2 × 2 tokens
 
 
 def load_pocket(quick_gelu: bool | None = None) -> Parts:
-    """The embedded model as parts of a backbone."""
+    """Load the embedded model."""
     state = load(resources.files(__package__).joinpath(WEIGHTS_FILE).read_bytes())
     rows, ids = state.pop("token_embedding.rows").float(), state.pop("token_embedding.row_ids")  # (R, W), (R,)
     table = rows.mean(0).repeat(CONFIG["model_cfg"]["text_cfg"]["vocab_size"], 1)
@@ -48,7 +48,7 @@ def load_pocket(quick_gelu: bool | None = None) -> Parts:
 
 @timm.models.register_model  # type: ignore[untyped-decorator]
 def pocket_hybrid(pretrained: bool = False, **_: Any) -> VisionTransformer:
-    """The trunk of the image tower, (B, 3, 64, 64) → (B, 192), under the name that the configuration has."""
+    """Create the trunk of the image tower, (B, 3, 64, 64) → (B, 192), for timm's registry."""
     trunk = VisionTransformer(
         img_size=SIZE,
         embed_layer=ConvolutionalTokens,
@@ -64,7 +64,7 @@ def pocket_hybrid(pretrained: bool = False, **_: Any) -> VisionTransformer:
 
 
 class ConvolutionalTokens(nn.Module):
-    """(B, 3, 64, 64) → (B, 16, W): EfficientNet-Lite0 in the place of a ViT's patch embedding."""
+    """EfficientNet-Lite0 as the patch embedding of a ViT: (B, 3, 64, 64) → (B, 16, W)."""
 
     num_patches = 16
 
