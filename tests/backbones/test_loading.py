@@ -195,8 +195,8 @@ def test_nan_weights(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("ViT-B-16", r"'ViT-B-16' needs a tag; its tags: openai, "),
-        ("ViT-B-16/opnai", r"no weights tagged 'opnai'; its tags: openai, "),
+        ("ViT-B-16", r"'ViT-B-16' needs a tag; available tags: openai, "),
+        ("ViT-B-16/opnai", r"no weights tagged 'opnai'; available tags: openai, "),
         ("vit-b16/openai", r"Unknown backbone 'vit-b16/openai'.*Did you mean: ViT-B-16/openai"),
         ("RN5O/openai", r"Did you mean: RN50/openai"),
         ("ViT-B/16", r"Did you mean: ViT-B-16/openai"),

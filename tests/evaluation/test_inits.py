@@ -135,7 +135,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
 
     assert "'coop+tpt' starts from a learned prompt of the kind 'coop'" in sentence(methods=["coop+tpt"])
     assert "no method starts from it" in sentence(methods=["tpt"], contexts=[coop()])
-    assert "Two prompts of the kind 'coop'" in sentence(methods=["coop"], contexts=[coop(), coop(1)])
+    assert "two prompts of the kind 'coop'" in sentence(methods=["coop"], contexts=[coop(), coop(1)])
     assert "no method starts from words (coop)" in sentence(methods=["coop"], contexts=[coop()], prompts=["a"])
     assert "none.pt" in sentence(methods=["coop"], contexts=[tmp_path / "none.pt"])
     assert "512 wide" in sentence(methods=["coop"], contexts=[CoopContext(normal(4, 512, seed=0))])

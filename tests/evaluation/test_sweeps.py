@@ -94,7 +94,7 @@ def test_templates_from_a_file(tmp_path: Path) -> None:
         (b"", "is empty"),
         (b"a photo", "has 0 places"),
         (b"{} and {}.", "has 2 places"),
-        (b"{}.", "no context words to tune"),
+        (b"{}.", "no context words"),
         (b"\xff\xfe", "not UTF-8 text"),
         (None, "Cannot read the template file"),
     ],

@@ -312,11 +312,11 @@ def test_bad_contexts() -> None:
             prompt_state(backbone(), NAMES, prompt)
         return str(error.value)
 
-    assert "512 wide" in sentence(Prompt.learned(small(4, 512)))
-    assert "512 wide" in sentence(Prompt.learned(small(3, 4, 512)))
-    assert "5 classes" in sentence(Prompt.learned(small(5, 4, 64)))
+    assert "width 512" in sentence(Prompt.learned(small(4, 512)))
+    assert "width 512" in sentence(Prompt.learned(small(3, 4, 512)))
+    assert "5 other classes" in sentence(Prompt.learned(small(5, 4, 64)))
     other = Prompt.learned(small(3, 4, 64), class_names=("cat", "dog", "pug"))
-    assert "its class 2 is 'dog', here it is 'red panda'" in sentence(other)
+    assert "its class 2 is 'dog', not 'red panda'" in sentence(other)
     prompt_state(backbone(), NAMES, Prompt.learned(small(3, 4, 64), class_names=tuple(NAMES)))
     with pytest.raises(OtptError, match=r"48.* 32"):
         net(dim=48).check_fits(32)

@@ -113,7 +113,7 @@ def test_random_and_learned_starts(backbone: Backbone) -> None:
     assert torch.equal(tokens.start, tokenize_prompts(backbone.text, NAMES, Prompt.random(6, width=64, seed=3)).start)
     assert not torch.equal(tokens.start, Prompt.random(6, width=64, seed=4).vectors)
     assert tokens.start.std().item() == pytest.approx(0.02, rel=0.2)
-    with pytest.raises(OtptError, match=r"32 wide.* 64 wide"):
+    with pytest.raises(OtptError, match=r"width 32.* width 64"):
         tokenize_prompts(backbone.text, NAMES, Prompt.random(6, width=32))
 
 

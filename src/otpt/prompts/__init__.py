@@ -1,4 +1,4 @@
-"""From a context and class names to text features."""
+"""Prompts and their encoding to text features."""
 
 from otpt.prompts.encoders import (
     MEMORY_BUDGET,

@@ -1,12 +1,12 @@
-"""From contexts to text features, and the vector–Jacobian product of that map.
+"""Encoders of contexts to text features, and their vector–Jacobian products.
 
-An encoder is made once per class list. ``encode`` maps contexts (B, n, W) to unit text features (B, C, D) without
-graph. :class:`Linearisation` does the same where gradients are needed and has ``vjp``: cotangents (B, C, D) on the text
-features → gradients (B, n, W) on the contexts.
+An encoder is created once per class list. ``encode`` maps contexts (B, n, W) to unit text features (B, C, D) without a
+graph. :class:`Linearisation` computes the same with gradients: its ``vjp`` maps cotangents (B, C, D) of the text
+features to gradients (B, n, W) of the contexts.
 
-:class:`PrefixEncoder` serves causal CLIP text towers, :class:`PlainEncoder` all others. Classes are processed in chunks
-that fit a memory budget. A graph that fits the budget is retained and serves any number of products; otherwise it is
-recomputed, chunk by chunk, for each product.
+:class:`PrefixEncoder` is for causal CLIP text towers, :class:`PlainEncoder` for all others. Classes are processed in
+chunks that fit a memory budget. A graph within the budget is retained for further products; otherwise it is recomputed
+for each product, chunk by chunk.
 """
 
 from __future__ import annotations
@@ -27,38 +27,37 @@ from otpt.prompts.tokens import PromptTokens, sentence_tokens
 from otpt.threads import check_cancelled, in_threads
 
 MEMORY_BUDGET = 2 * 1024**3
-"""Default limit for text graphs, in bytes. A constant rather than the free memory: chunk sizes affect rounding, and
-results must not depend on the load of the machine."""
+"""Default memory limit for text graphs in bytes; a constant, because chunk sizes affect rounding."""
 
 _ROW_FLOATS = 14
-"""Floats retained for the backward pass of a causal tower, per row and layer, in units of the width: the normalised
-inputs of attention and MLP (2), queries, keys and values (3), their attention (1), the MLP's hidden row before and
+"""Number of floats stored for the backward pass of a causal tower, per row and layer, in units of the width: normalised
+inputs of attention and MLP (2), queries, keys and values (3), attention output (1), hidden row of the MLP before and
 after the activation (8)."""
 _SENTENCE_FLOATS = 16 * 12
-"""The same for other towers, per position: a dozen layers of a transformer."""
+"""The same number for other towers, per position, assuming 12 transformer layers."""
 
 
 class PromptEncoder(ABC):
-    """Text features of all classes as a function of the context.
+    """Base class of encoders from contexts to the text features of all classes.
 
     Attributes:
-        autocast: dtype in which the tower runs, gradients included; None for that of the contexts.
-        nbytes: of the token embeddings that it holds.
+        autocast: autocast dtype of the tower and its gradients, or None.
+        nbytes: size of the stored token embeddings in bytes.
     """
 
     autocast: torch.dtype | None = None
     nbytes = 0
 
     def __init__(self, chunks: Sequence[Tensor], device: torch.device, *, graph_bytes: int, memory_budget: int) -> None:
-        """``chunks``: class indices of each chunk; ``graph_bytes``: size of the whole graph of one context."""
+        """Initialise with the class indices of each chunk and the size of the whole graph of one context."""
         self._chunks = tuple(each.to(device) for each in chunks)
-        self._order = torch.argsort(torch.cat(list(chunks))).to(device)  # from chunks to the class list
+        self._order = torch.argsort(torch.cat(list(chunks))).to(device)  # restores the order of the class list
         self._graph_bytes = graph_bytes
         self._memory_budget = memory_budget
 
     @abstractmethod
     def _encode_chunk(self, chunk: int, contexts: Tensor) -> Tensor:
-        """Features, not normalised, of one chunk's classes: contexts (B, n, W) → (B, C_chunk, D)."""
+        """Return unnormalised features of the classes in a chunk: contexts (B, n, W) → (B, C_chunk, D)."""
 
     def _features(self, chunk: int, contexts: Tensor) -> Tensor:
         check_cancelled()
@@ -70,20 +69,21 @@ class PromptEncoder(ABC):
 
     @torch.no_grad()
     def encode(self, contexts: Tensor) -> Tensor:
-        """(B, n, W) → unit text features (B, C, D), no graph."""
+        """Return unit text features (B, C, D) of contexts (B, n, W), without a graph."""
         parts = [self._features(i, contexts) for i in range(len(self._chunks))]
         return torch.cat(parts, dim=1).index_select(1, self._order)
 
 
 class Linearisation:
-    """Text features at given contexts and the product of cotangents with their Jacobian.
+    """Text features at given contexts, and their vector–Jacobian product.
 
     Args:
+        encoder: encoder of the classes.
         contexts: (B, n, W).
 
     Attributes:
-        text_features: (B, C, D), unit rows, detached.
-        graph_bytes: estimated size of the retained graph; 0 without one.
+        text_features: detached unit features (B, C, D).
+        graph_bytes: estimated size of the retained graph, or 0.
     """
 
     def __init__(self, encoder: PromptEncoder, contexts: Tensor) -> None:
@@ -100,17 +100,17 @@ class Linearisation:
             self.text_features = encoder.encode(contexts)
 
     def release(self) -> None:
-        """Drop the graph: products stay the same but recompute it each time."""
+        """Release the graph; further products recompute it."""
         self._parts, self.graph_bytes = None, 0
 
     def vjp(self, cotangents: Tensor) -> Tensor:
-        """Σ_cd G_cd ∂e_cd/∂θ for each context of the batch: (B, C, D) → (B, n, W)."""
+        """Return Σ_cd G_cd ∂e_cd/∂θ for each context θ: cotangents G (B, C, D) → (B, n, W)."""
         total = torch.zeros_like(self._contexts)
         for i, classes in enumerate(self._encoder._chunks):
             cotangent = cotangents.index_select(1, classes)
             with torch.enable_grad():
                 part = self._encoder._features(i, self._contexts) if self._parts is None else self._parts[i]
-                # not as grad_outputs, for whose shapes torch imports its symbolic algebra (half a second)
+                # not with grad_outputs, whose shape check makes torch import sympy (half a second)
                 value = (part * cotangent).sum()
             (gradient,) = torch.autograd.grad(value, self._contexts, retain_graph=self._parts is not None)
             total += gradient
@@ -119,7 +119,7 @@ class Linearisation:
 
 @dataclass(frozen=True)
 class _Tails:
-    """Tails of equal length within a chunk; ``visible`` (length, prefix + length) is the attention mask."""
+    """Group of tails of equal length in a chunk, with their attention mask ``visible`` (length, prefix + length)."""
 
     classes: int
     length: int
@@ -128,12 +128,12 @@ class _Tails:
 
 @dataclass(frozen=True)
 class _Rows:
-    """The rows of a chunk of classes: prefix, then tails in groups of equal length.
+    """Rows of a chunk of classes: the prefix, then tails in groups of equal length.
 
     Attributes:
-        fixed: (R, W) token embeddings + positions; the context's rows hold positions only.
-        context_rows, context_tokens: rows that the context is added to, and which of its rows.
-        end_rows: (C_chunk,) row of each class's end token.
+        fixed: (R, W), token plus positional embeddings; only positional embeddings in the rows of the context.
+        context_rows, context_tokens: row indices of the context's tokens, and the token index of each.
+        end_rows: (C_chunk,), row index of each class's end token.
         tails: groups of tails, in order.
     """
 
@@ -145,30 +145,30 @@ class _Rows:
 
 
 class PrefixEncoder(PromptEncoder):
-    """Text features through a :class:`CausalTower`: shared prefix, no padding, same function and gradients.
+    """Encoder for a :class:`CausalTower` with a shared prefix and without padding.
 
-    The tokens that all classes share, [start, context …], are computed once: the tower is causal, so no class affects
-    them. Each class adds its own tail: name, full stop, end token; about 4.5 tokens in place of 77. The rows of a pass
-    are ``[prefix | tails of length t₁ | tails of length t₂ | …]``: one tall matrix for all linear maps, attention by
-    tail length. The last layer continues with the end tokens only.
+    The common tokens of all classes, [start, context …], do not depend on the class in a causal tower, so they are
+    computed once. Each class adds a tail (name, full stop, end token) of about 4.5 tokens instead of 77. The rows
+    ``[prefix | tails of length t₁ | tails of length t₂ | …]`` form one matrix for all linear maps; attention runs per
+    tail length. The last layer computes only the end tokens.
 
-    With ``depth`` J > 1 there are prompts in deeper layers (MaPLe): contexts (B, J·n, W) have n rows for the sentence's
-    tokens 1 … n, then n rows for each of the layers 1 … J − 1. Before such a layer the rows of these tokens are
-    overwritten; no positional embedding is added again.
+    With ``depth`` J > 1 there are prompts in deeper layers (MaPLe): contexts (B, J·n, W) have n rows for the tokens
+    1 … n of the sentence, then n rows for each of the layers 1 … J − 1, which replace these tokens before the layer,
+    without positional embeddings.
     """
 
     def __init__(
         self, tower: TextTower, tokens: PromptTokens, *, depth: int = 1, memory_budget: int = MEMORY_BUDGET
     ) -> None:
         if tower.causal is None:
-            raise OtptError("Prompts of several layers (MaPLe) need a causal CLIP text tower; this one is another.")
+            raise OtptError("Prompts in several layers (MaPLe) require a causal CLIP text tower; use another backbone.")
         if depth > len(tower.causal.layers):
-            raise OtptError(f"The prompts are for {depth} layers; this text tower has {len(tower.causal.layers)}.")
+            raise OtptError(f"The prompts have {depth} layers; this text tower has only {len(tower.causal.layers)}.")
         self._tower, self._depth, self._tokens = tower.causal, depth, tokens.slots.shape[1]
         self._device = self._tower.positional.device
         lengths = tower.lengths(tokens.ids)
-        # leading positions with the same token, or the same context row, in every class; the end token is never shared
-        row_at = torch.full(tokens.ids.shape, -1).scatter(1, tokens.slots, tokens.rows)  # (C, L), −1: no context row
+        # leading positions with the same token or context row in every class, without the end token
+        row_at = torch.full(tokens.ids.shape, -1).scatter(1, tokens.slots, tokens.rows)  # (C, L), −1 without context
         same = ((tokens.ids == tokens.ids[:1]) & (row_at == row_at[:1])).all(dim=0)
         self._prefix = min(int(same.long().cumprod(0).sum()), int(lengths.min()) - 1)
         tails = lengths - self._prefix
@@ -222,10 +222,10 @@ class PrefixEncoder(PromptEncoder):
         return tower.features(x)
 
     def _attend(self, qkv: Tensor, rows: _Rows) -> Tensor:
-        """Causal attention of the prefix to itself and of each tail to prefix and itself: (B, R, 3W) → (B, R, W)."""
+        """Apply causal attention to the prefix, and from each tail to prefix and tail: (B, R, 3W) → (B, R, W)."""
         batch, _, width = qkv.shape
         heads, prefix = self._tower.heads, self._prefix
-        # One split and not many slices: its backward pass is one concatenation.
+        # split instead of slices, because its backward pass is a single concatenation
         first, *tails = qkv.split([prefix, *(group.classes * group.length for group in rows.tails)], dim=1)
         q, shared_k, shared_v = first.view(batch, prefix, 3, heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
         mixed = F.scaled_dot_product_attention(q, shared_k, shared_v, is_causal=True)
@@ -243,12 +243,12 @@ class PrefixEncoder(PromptEncoder):
         return torch.cat(parts, dim=1)
 
 
-def _cut(by_length: Tensor, tails: Tensor, rows_that_fit: int) -> list[Tensor]:
-    """Consecutive classes whose tails have at most ``rows_that_fit`` rows in total (at least one class per chunk)."""
+def _cut(by_length: Tensor, tails: Tensor, max_rows: int) -> list[Tensor]:
+    """Split classes into chunks with at most ``max_rows`` tail rows, but at least one class each."""
     chunks, start, rows = list[Tensor](), 0, 0
     for i, c in enumerate(by_length.tolist()):
         length = int(tails[c])
-        if i > start and rows + length > rows_that_fit:
+        if i > start and rows + length > max_rows:
             chunks.append(by_length[start:i])
             start, rows = i, 0
         rows += length
@@ -256,9 +256,9 @@ def _cut(by_length: Tensor, tails: Tensor, rows_that_fit: int) -> list[Tensor]:
 
 
 class PlainEncoder(PromptEncoder):
-    """Whole padded sentences through the model's own text tower.
+    """Encoder of padded sentences with the model's own text tower.
 
-    For towers that are not causal or not read at the end token (SigLIP, CoCa, BERT): every position matters there.
+    For towers that are not causal or pool other tokens than the end token (SigLIP, CoCa, BERT).
     """
 
     def __init__(self, tower: TextTower, tokens: PromptTokens, *, memory_budget: int = MEMORY_BUDGET) -> None:
@@ -287,7 +287,7 @@ class PlainEncoder(PromptEncoder):
 
 
 def prompt_encoder(tower: TextTower, tokens: PromptTokens, *, memory_budget: int = MEMORY_BUDGET) -> PromptEncoder:
-    """The shared-prefix encoder for causal towers, the plain encoder for all others."""
+    """Return a :class:`PrefixEncoder` for causal towers, a :class:`PlainEncoder` for all others."""
     kind: type[PlainEncoder | PrefixEncoder] = PlainEncoder if tower.causal is None else PrefixEncoder
     encoder = kind(tower, tokens, memory_budget=memory_budget)
     encoder.autocast = tower.autocast
@@ -295,7 +295,7 @@ def prompt_encoder(tower: TextTower, tokens: PromptTokens, *, memory_budget: int
 
 
 def encode_sentences(tower: TextTower, sentences: Sequence[str], *, memory_budget: int = MEMORY_BUDGET) -> Tensor:
-    """Unit text features (N, D) of whole sentences, without a context and without graph."""
+    """Return unit text features (N, D) of sentences without a context."""
     tokens = sentence_tokens(tower, sentences)
     return prompt_encoder(tower, tokens, memory_budget=memory_budget).encode(tokens.start[None])[0]
 
@@ -303,9 +303,9 @@ def encode_sentences(tower: TextTower, sentences: Sequence[str], *, memory_budge
 def template_features(
     tower: TextTower, names: Sequence[str], templates: Templates, *, memory_budget: int = MEMORY_BUDGET
 ) -> Tensor:
-    """(1/T) Σ_t unit(E(text of class c by template t)) for T templates: (C, D).
+    """Return mean text features (C, D) over templates: (1/T) Σ_t unit(E(template t with the name of class c)).
 
-    On a CPU each template is encoded by one thread, several at a time.
+    On a CPU, templates are encoded in parallel, each by one thread.
     """
     encode, texts = partial(encode_sentences, tower, memory_budget=memory_budget), templates.texts(names)
     found = in_threads(encode, texts) if tower.device.type == "cpu" else list(map(encode, texts))
@@ -313,14 +313,14 @@ def template_features(
 
 
 def description_features(tower: TextTower, descriptions: Descriptions, *, memory_budget: int = MEMORY_BUDGET) -> Tensor:
-    """(1/K_c) Σ_k unit(E(text k of class c)): (C, D)."""
+    """Return mean text features (C, D) over descriptions: (1/K_c) Σ_k unit(E(description k of class c))."""
     sentences = [text for own in descriptions.texts for text in own]
     features = encode_sentences(tower, sentences, memory_budget=memory_budget)
     return torch.stack([own.mean(dim=0) for own in features.split([len(own) for own in descriptions.texts])])
 
 
 class FixedEncoder(PromptEncoder):
-    """Precomputed text features (C, D), scaled to unit norm and independent of the context."""
+    """Encoder that returns precomputed text features (C, D), normalised, for every context."""
 
     def __init__(self, features: Tensor) -> None:
         super().__init__([torch.arange(len(features))], features.device, graph_bytes=0, memory_budget=0)

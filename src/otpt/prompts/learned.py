@@ -1,6 +1,6 @@
 """Prompts learned from labelled images (CoOp, CoCoOp, MaPLe) and their files.
 
-Files are Dassl checkpoints or safetensors; the names of the tensors determine the kind:
+Files are Dassl checkpoints or safetensors. The tensor names determine the kind:
 
 | kind | tensors |
 |---|---|
@@ -11,8 +11,8 @@ Files are Dassl checkpoints or safetensors; the names of the tensors determine t
 | | ``compound_prompts_text.i`` (n, W), ``compound_prompt_projections.i.weight`` (W_v, W), ``.bias``; |
 | | ours also ``source.means`` and ``source.variances`` (B, T, W_v) |
 
-Other tensors are ignored: ``token_prefix`` and ``token_suffix`` are the class names of the training, and a file of
-MaPLe also holds CLIP's towers. All tensors are converted to float32.
+Other tensors are ignored: ``token_prefix`` and ``token_suffix`` contain the class names of the training, and files of
+MaPLe also contain the towers of CLIP. All tensors are converted to float32.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ from otpt.files import parse_json
 from otpt.prompts.prompt import Prompt
 
 ALONE = "coop="
-"""Prefix of a file name: use the file's context as one of CoOp, and nothing else."""
+"""Prefix of a file name: use only the context of the file, as in CoOp."""
 _NET = ("meta_net.linear1.weight", "meta_net.linear1.bias", "meta_net.linear2.weight", "meta_net.linear2.bias")
 
 
 @dataclass(frozen=True, eq=False)
 class CoopContext:
-    """CoOp: learned context vectors; the towers are unchanged.
+    """Learned context of CoOp.
 
     Attributes:
-        vectors: (n, W), shared by all classes; or (C, n, W), one context per class.
-        class_names: the class list it was learned for, if known.
-        images: keys of the images it was learned from, if known.
+        vectors: (n, W), shared by all classes, or (C, n, W), one context per class.
+        class_names: class names of the training, if known.
+        images: keys of the training images, if known.
     """
 
     vectors: Tensor
@@ -58,23 +58,23 @@ class CoopContext:
     kind: ClassVar[str] = "coop"
 
     def prompt(self) -> Prompt:
-        """The context as an initial prompt."""
+        """Return the context as an initial prompt."""
         return Prompt.learned(self.vectors, class_names=self.class_names)
 
     def state(self) -> dict[str, Tensor]:
-        """Tensors by the names of CoOp's own checkpoints."""
+        """Return the tensors under the names of CoOp checkpoints."""
         return {"ctx": self.vectors}
 
 
 @dataclass(frozen=True, eq=False)
 class CocoopContext:
-    """CoCoOp: ctx_x = ctx + W₂·relu(W₁x + b₁) + b₂, a separate context for each image with feature x.
+    """Learned context and meta-net of CoCoOp: ctx_x = ctx + W₂·relu(W₁x + b₁) + b₂ for an image feature x.
 
     Attributes:
         vectors: (n, W).
-        weight1, bias1: (H, D) and (H,); H = D/16.
+        weight1, bias1: (H, D) and (H,), with H = D/16.
         weight2, bias2: (W, H) and (W,).
-        images: keys of the images it was learned from, if known.
+        images: keys of the training images, if known.
     """
 
     vectors: Tensor
@@ -86,30 +86,30 @@ class CocoopContext:
     kind: ClassVar[str] = "cocoop"
 
     def prompt(self) -> Prompt:
-        """The part of the context that all images share."""
+        """Return the context shared by all images as an initial prompt."""
         return Prompt.learned(self.vectors)
 
     def to(self, device: torch.device, dtype: torch.dtype) -> CocoopContext:
-        """A copy on another device."""
+        """Return a copy with another device and dtype."""
         placed = (each.to(device, dtype) for each in (self.vectors, *self._net()))
         return CocoopContext(*placed, images=self.images)
 
     def starts(self, features: Tensor) -> Tensor:
-        """Image features (B, D) → initial contexts (B, n, W)."""
+        """Return the initial contexts (B, n, W) of image features (B, D)."""
         vectors, *net = (each.to(features) for each in (self.vectors, *self._net()))
         hidden = F.relu(F.linear(features, net[0], net[1]))
         return vectors + F.linear(hidden, net[2], net[3])[:, None]
 
     def check_fits(self, width: int) -> None:
-        """``OtptError`` if the backbone's image features are not D = ``width`` wide."""
+        """Raise ``OtptError`` if the meta-net does not accept image features of dimension D = ``width``."""
         if self.weight1.shape[1] != width:
             raise OtptError(
-                f"CoCoOp's net takes image features of width {self.weight1.shape[1]}; this backbone's are {width} "
-                "wide. Take a context that was learned with this backbone."
+                f"The meta-net of CoCoOp expects image features of width {self.weight1.shape[1]}, but this backbone "
+                f"has width {width}; use a context learned with this backbone."
             )
 
     def state(self) -> dict[str, Tensor]:
-        """Tensors by the names of CoCoOp's own checkpoints."""
+        """Return the tensors under the names of CoCoOp checkpoints."""
         return {"ctx": self.vectors, **dict(zip(_NET, self._net(), strict=True))}
 
     def _net(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -118,16 +118,17 @@ class CocoopContext:
 
 @dataclass(frozen=True, eq=False)
 class MaplePrompts:
-    """MaPLe: n prompts enter each of the first J layers of both towers; the image side's follow from the text side's.
+    """Learned prompts of MaPLe: n prompts in each of the first J layers of both towers.
 
-    P_l = T_l·A_lᵀ + a_l for l = 0 … J − 1: T_0 is the context, T_1 … the deep prompts, (A_l, a_l) the couplings.
+    Image prompts are P_l = T_l·A_lᵀ + a_l for l = 0 … J − 1, with the context T_0, deep text prompts T_1 … T_{J−1} and
+    couplings (A_l, a_l).
 
     Attributes:
-        text: (J, n, W), T.
-        weights, biases: (J, W_v, W) and (J, W_v), A and a.
-        images: keys of the images they were learned from, if known.
-        means, variances: (B, T + n, W_v) of the tokens that enter the first B blocks of the image tower, over source
-            images, position by position; None if they are not known.
+        text: text prompts T (J, n, W).
+        weights, biases: couplings A (J, W_v, W) and a (J, W_v).
+        images: keys of the training images, if known.
+        means, variances: (B, T + n, W_v), statistics of the inputs of the image tower's first B blocks over the source
+            images, per position, or None.
     """
 
     text: Tensor
@@ -140,20 +141,20 @@ class MaplePrompts:
 
     @property
     def depth(self) -> int:
-        """J."""
+        """Number J of layers with prompts."""
         return len(self.text)
 
     @property
     def tensors(self) -> tuple[Tensor, Tensor, Tensor]:
-        """All tensors that are tuned and trained."""
+        """Trainable tensors."""
         return self.text, self.weights, self.biases
 
     def visual(self) -> Tensor:
-        """(J, n, W_v), P."""
+        """Return the image prompts P (J, n, W_v)."""
         return visual_prompts(*self.tensors)
 
     def state(self) -> dict[str, Tensor]:
-        """Tensors by the names of MaPLe's own checkpoints."""
+        """Return the tensors under the names of MaPLe checkpoints."""
         state = {"ctx": self.text[0], "proj.weight": self.weights[0], "proj.bias": self.biases[0]}
         for i in range(self.depth - 1):
             state[f"compound_prompts_text.{i}"] = self.text[i + 1]
@@ -165,11 +166,11 @@ class MaplePrompts:
 
 
 LearnedPrompt: TypeAlias = CoopContext | CocoopContext | MaplePrompts
-"""The content of a learned prompt's file."""
+"""Content of a file of learned prompts."""
 
 
 def context_alone(learned: LearnedPrompt) -> CoopContext:
-    """Return the context as one of CoOp, without MaPLe's deep prompts and image side or CoCoOp's net."""
+    """Return only the context, as in CoOp, without MaPLe's other prompts or CoCoOp's meta-net."""
     if isinstance(learned, CoopContext):
         return learned
     vectors = learned.text[0] if isinstance(learned, MaplePrompts) else learned.vectors
@@ -177,14 +178,14 @@ def context_alone(learned: LearnedPrompt) -> CoopContext:
 
 
 def visual_prompts(text: Tensor, weights: Tensor, biases: Tensor) -> Tensor:
-    """P_l = T_l·A_lᵀ + a_l: (J, n, W), (J, W_v, W), (J, W_v) → (J, n, W_v)."""
+    """Return P_l = T_l·A_lᵀ + a_l: (J, n, W), (J, W_v, W), (J, W_v) → (J, n, W_v)."""
     return torch.baddbmm(biases[:, None], text, weights.mT)
 
 
 def fingerprint(learned: LearnedPrompt) -> str:
-    """32 hexadecimal digits of kind, names, shapes and values; and of the classes of CoOp's shared context.
+    """Return a digest of kind, tensor names, shapes and values, as 32 hexadecimal digits.
 
-    Predictions depend on these classes where ``dac-base`` asks for them.
+    It includes the class names of a shared CoOp context, on which ``dac-base`` depends.
     """
     digest = hashlib.sha256(learned.kind.encode())
     if isinstance(learned, CoopContext) and learned.class_names is not None and learned.vectors.ndim == 2:
@@ -196,11 +197,11 @@ def fingerprint(learned: LearnedPrompt) -> str:
 
 
 ContextSource: TypeAlias = str | Path | LearnedPrompt
-"""A file, ``coop=`` and a file, or the content of one."""
+"""File, ``coop=FILE``, or the content of a file."""
 
 
 def read_context(source: ContextSource) -> LearnedPrompt:
-    """Return the learned prompt of a source."""
+    """Return the learned prompt of a source, reading its file if necessary."""
     if not isinstance(source, (str, Path)):
         return source
     path = Path(os.path.expanduser(str(source).removeprefix(ALONE)))
@@ -209,24 +210,24 @@ def read_context(source: ContextSource) -> LearnedPrompt:
 
 
 def read_contexts(sources: Sequence[ContextSource]) -> dict[str, LearnedPrompt]:
-    """Return the learned prompts of several sources by their init: "coop", "cocoop", "maple"."""
+    """Return the learned prompts of several sources by init: "coop", "cocoop", "maple"."""
     found: dict[str, LearnedPrompt] = {}
     for source in sources:
         learned = read_context(source)
         if learned.kind in found:
-            raise OtptError(f"Two prompts of the kind {learned.kind!r} were given; expected one per data set.")
+            raise OtptError(f"There are two prompts of the kind {learned.kind!r}; expected one per data set.")
         found[learned.kind] = learned
     return found
 
 
 @lru_cache(maxsize=4)
 def _read(path: Path, changed: int) -> LearnedPrompt:
-    """Read and cache: a file of MaPLe holds all of CLIP next to its prompts."""
+    """Read a file, cached because files of MaPLe contain a whole CLIP model."""
     return read_learned(path)
 
 
 def read_learned(path: str | Path) -> LearnedPrompt:
-    """Read the learned prompt of a file."""
+    """Read a file of learned prompts."""
     tensors, notes = read_tensors(Path(path), what="learned prompt", ignore_objects=True)
     inner = {name.removeprefix("prompt_learner."): tensor.float() for name, tensor in tensors.items()}
     parts = ("proj.", "compound_prompt", "meta_net.", "source.")
@@ -234,15 +235,15 @@ def read_learned(path: str | Path) -> LearnedPrompt:
     check_values(path, own)
     try:
         return _from_tensors(own, notes)
-    except (KeyError, RuntimeError, TypeError, ValueError) as error:  # a missing tensor, or shapes that do not fit
+    except (KeyError, RuntimeError, TypeError, ValueError) as error:  # missing tensors or inconsistent shapes
         shown = ", ".join(list(tensors)[:6]) or "no tensor"
         reason = " ".join(str(error).split())
         missing = f"{reason} is missing" if isinstance(error, KeyError) else reason
-        raise OtptError(f"The file {str(path)!r} is not a learned prompt: {missing}; it holds {shown}.") from error
+        raise OtptError(f"The file {str(path)!r} is not a learned prompt: {missing}; it contains {shown}.") from error
 
 
 def _from_tensors(own: Mapping[str, Tensor], notes: Mapping[str, str]) -> LearnedPrompt:
-    """Build a prompt and compute with it once, which checks the shapes."""
+    """Create a learned prompt, and evaluate it once to validate the shapes."""
     images = tuple(parse_json(notes.get("images", "[]")))
     if any(name.startswith(("compound_prompt", "proj.")) for name in own):
         deep = range(sum(name.startswith("compound_prompts_text.") for name in own))
@@ -266,7 +267,7 @@ def _from_tensors(own: Mapping[str, Tensor], notes: Mapping[str, str]) -> Learne
 
 
 def write_learned(path: str | Path, learned: LearnedPrompt) -> bytes:
-    """Return the bytes of a file: safetensors by the suffix of ``path``, else a checkpoint for Dassl's trainers."""
+    """Serialise a learned prompt as safetensors if ``path`` has that suffix, else as a Dassl checkpoint."""
     state = {name: tensor.detach().cpu().contiguous() for name, tensor in learned.state().items()}
     class_names = learned.class_names if isinstance(learned, CoopContext) else None
     notes = {} if class_names is None else {"class_names": json.dumps(class_names, ensure_ascii=False)}
@@ -283,4 +284,4 @@ def check_values(path: str | Path, tensors: Mapping[str, Tensor]) -> None:
     """Raise :class:`OtptError` for the first tensor that is empty or not finite."""
     for name, tensor in tensors.items():
         if not tensor.numel() or not bool(tensor.isfinite().all()):
-            raise OtptError(f"The file {str(path)!r} is damaged: {name} is empty or holds values that are not finite.")
+            raise OtptError(f"The file {str(path)!r} is corrupt: {name} is empty or has non-finite values.")

@@ -1,4 +1,4 @@
-"""What is said of a class: a prompt with a tunable context, templates, descriptions, or given text features."""
+"""Texts of classes: prompts with a tunable context, templates, descriptions, or precomputed text features."""
 
 from __future__ import annotations
 
@@ -18,31 +18,30 @@ from torch.nn import functional as F
 from otpt.errors import OtptError
 
 PLACE = "[CLS]"
-"""Place of the class name in a prompt; "{}" means the same."""
+"""Placeholder of the class name in a prompt, equivalent to "{}"."""
 BRACES = "{}"
-"""Place of the class name in a template."""
+"""Placeholder of the class name in a template."""
 GENERAL = "a photo of a {}."
-"""Template of data sets that have none of their own."""
+"""Default template of data sets."""
 
 
 @dataclass(frozen=True)
 class Prompt:
-    """Where the tunable context of a class text comes from.
+    """Prompt with a tunable context.
 
-    The text of class c is ``"{words} {name}."``, or has the name where ``words`` says ``[CLS]`` or ``{}``; underscores
-    mean spaces, and a full stop is always added. The context starts as the token embeddings of the words, unless
-    ``vectors`` are given.
+    The text of a class is ``"{words} {name}."``, or ``words`` with the name instead of ``[CLS]`` or ``{}``; underscores
+    become spaces, and a full stop is added. The context is initialised with the token embeddings of the words
+    unless ``vectors`` is set.
 
     Args:
-        words: "a photo of a", "an example of", "a photo of [CLS] in the wild".
-        tokens: number of tunable tokens. By default one per word, which requires every word to be a single token;
-            with a number N, the first N tokens of the context are tuned and the others are fixed.
-        vectors: (n, W) initial values instead of the words' embeddings (random or learned contexts); (C, n, W) for
-            a separate context per class.
-        class_names: the class list that class-specific vectors belong to, where it is known.
+        words: context words, such as "a photo of a" or "a photo of [CLS] in the wild".
+        tokens: number N of tunable tokens, the first N tokens of the context; by default one per word, which requires
+            every word to be a single token.
+        vectors: initial context (n, W), or (C, n, W) for one context per class, instead of the words' embeddings.
+        class_names: class names of class-specific vectors, if known.
 
     Attributes:
-        context: the context's words alone, in order.
+        context: context words without the placeholder.
 
     Example:
         >>> Prompt("a photo of [CLS] in the wild").sentence("red panda")
@@ -59,32 +58,30 @@ class Prompt:
         words = re.sub(r"\s+", " ", self.words.replace("_", " ").replace(BRACES, f" {PLACE} ")).strip()
         if words.count(PLACE) > 1:
             raise OtptError(
-                f"The prompt {self.words!r} has the class name in {words.count(PLACE)} places; expected one at most."
+                f"The prompt {self.words!r} has the class name in {words.count(PLACE)} places; expected at most one."
             )
-        # the full stop is added later; the end is the default place of the name
+        # sentence() adds the full stop, and appends the name by default
         words = words.removesuffix(".").strip().removesuffix(PLACE).strip()
         object.__setattr__(self, "words", words)
         object.__setattr__(self, "context", " ".join(part.strip() for part in words.split(PLACE) if part.strip()))
         if not self.context:
-            raise OtptError(
-                f"The prompt {self.words!r} has no context words to tune; expected some, such as 'a photo of a'."
-            )
+            raise OtptError(f"The prompt {self.words!r} has no context words; expected words such as 'a photo of a'.")
         if self.tokens is not None and self.tokens < 1:
             raise OtptError(f"The number of tunable tokens is {self.tokens}; expected at least 1.")
 
     @classmethod
     def random(cls, tokens: int = 4, *, width: int, seed: int = 0, std: float = 0.02) -> Prompt:
-        """A context drawn from N(0, std²), reproducible from the seed."""
+        """Create a prompt with a random context drawn from N(0, std²)."""
         generator = torch.Generator().manual_seed(seed)
         return cls.learned(std * torch.randn(tokens, width, generator=generator))
 
     @classmethod
     def learned(cls, vectors: Tensor, *, class_names: tuple[str, ...] | None = None) -> Prompt:
-        """A context of vectors (n, W), such as one trained by CoOp; or (C, n, W), one per class."""
+        """Create a prompt from context vectors (n, W), or (C, n, W) for one context per class."""
         if vectors.ndim not in {2, 3} or not vectors.isfinite().all():
             raise OtptError(
-                f"Context vectors have shape {tuple(vectors.shape)}; "
-                "expected (tokens, width) or (classes, tokens, width), all finite."
+                f"The context vectors have shape {tuple(vectors.shape)}; expected finite values of shape "
+                "(tokens, width) or (classes, tokens, width)."
             )
         return cls(words=" ".join(["x"] * vectors.shape[-2]), vectors=vectors, class_names=class_names)
 
@@ -96,13 +93,13 @@ class Prompt:
 
     @property
     def digest(self) -> str | None:
-        """32 hexadecimal digits of the vectors; None for a context of words."""
+        """Digest of the vectors as 32 hexadecimal digits, or None without vectors."""
         if self.vectors is None:
             return None
         return hashlib.sha256(self.vectors.detach().cpu().double().numpy().tobytes()).hexdigest()[:32]
 
     def sentence(self, name: str) -> str:
-        """The whole text of a class, full stop included.
+        """Return the text of a class.
 
         >>> Prompt("a_photo_of_a").sentence("red_panda")
         'a photo of a red panda.'
@@ -113,16 +110,16 @@ class Prompt:
 
 
 DEFAULT_PROMPTS = (Prompt(),)
-"""Prompts of settings that name none."""
+"""Prompts used if the settings contain none."""
 
 
 @dataclass(frozen=True)
 class Templates:
-    """Sentences such as "a photo of a {}.", with ``{}`` for the class name; their text features are averaged.
+    """Sentences with ``{}`` for the class name, such as "a photo of a {}."; their text features are averaged.
 
     Args:
-        name: shown in the results.
-        sentences: one or more.
+        name: name in results.
+        sentences: one or more sentences.
 
     Example:
         >>> Templates("mine", ["{} texture.", "a photo of a {}, from above."]).texts(["polka_dotted"])
@@ -134,28 +131,28 @@ class Templates:
 
     def __post_init__(self) -> None:
         if isinstance(self.sentences, str):
-            raise OtptError(f"The templates {self.name!r} are the single text {self.sentences!r}; expected a list.")
+            raise OtptError(f"The templates {self.name!r} are the single string {self.sentences!r}; expected a list.")
         object.__setattr__(self, "sentences", tuple(self.sentences))
         if not self.name.strip():
-            raise OtptError("The templates have a blank name; expected one for the results, such as 'mine'.")
+            raise OtptError(f"The name of the templates is blank ({self.name!r}); expected a name such as 'mine'.")
         if not self.sentences:
             raise OtptError(
-                f"The templates {self.name!r} hold no sentence; expected one at least, such as {GENERAL!r}."
+                f"The templates {self.name!r} are empty; expected at least one sentence, such as {GENERAL!r}."
             )
         wrong = [each for each in self.sentences if not isinstance(each, str) or each.count(BRACES) != 1]
         if wrong:
             raise OtptError(
-                f"The template {wrong[0]!r} of {self.name!r} does not have the class name in one place; expected a "
-                f"sentence with one {BRACES}, such as {GENERAL!r}."
+                f"The template {wrong[0]!r} of {self.name!r} does not contain {BRACES} exactly once; expected a "
+                f"sentence such as {GENERAL!r}."
             )
 
     @property
     def digest(self) -> str:
-        """32 hexadecimal digits of the sentences."""
+        """Digest of the sentences as 32 hexadecimal digits."""
         return hashlib.sha256(json.dumps(self.sentences).encode()).hexdigest()[:32]
 
     def texts(self, names: Sequence[str]) -> list[list[str]]:
-        """For each template the text of each class; underscores of names become spaces."""
+        """Return the text of each class for each template, with underscores in names replaced by spaces."""
         spoken = [name.replace("_", " ") for name in names]
         return [[sentence.replace(BRACES, name) for name in spoken] for sentence in self.sentences]
 
@@ -168,21 +165,22 @@ def _published() -> Mapping[str, Any]:
 
 
 def published_templates(name: str) -> Templates:
-    """``templates-80``, CLIP's for ImageNet; or ``templates-7``, the subset of them that Tip-Adapter takes."""
+    """Return CLIP's templates for ImageNet (``templates-80``) or the subset used by Tip-Adapter (``templates-7``)."""
     return Templates(name, _published()[name])
 
 
 def dataset_templates(dataset: str) -> Templates:
-    """CoOp's hand-written template of a data set; "a photo of a {}." for one that has none, or has no name."""
+    """Return CoOp's hand-written template of a data set, by default "a photo of a {}."."""
     return Templates("dataset-templates", _published()["datasets"].get(dataset, [GENERAL]))
 
 
 @dataclass(frozen=True)
 class Descriptions:
-    """One or more whole sentences about each class; the text features of a class are averaged.
+    """Sentences that describe each class; the text features of a class are averaged.
 
     Args:
-        texts: (C, any number), in the order of the classes.
+        texts: one or more sentences per class, in the order of the classes.
+        name: name in results.
     """
 
     texts: Sequence[Sequence[str]]
@@ -194,13 +192,13 @@ class Descriptions:
             wrong = next((text for text in own if not isinstance(text, str) or not text.strip()), None)
             if not own or wrong is not None:
                 given = "no description" if not own else f"the description {wrong!r}"
-                raise OtptError(f"Class {position} of {len(found)} has {given}; expected at least one sentence each.")
+                raise OtptError(f"Class {position} of {len(found)} has {given}; expected one or more sentences.")
         object.__setattr__(self, "texts", found)
 
 
 @dataclass(frozen=True)
 class TextFeatures:
-    """Text features (C, D) that were computed elsewhere; they are scaled to unit norm."""
+    """Precomputed text features (C, D), normalised on creation."""
 
     features: Tensor = field(compare=False)
     name: str = "text features"
@@ -209,13 +207,13 @@ class TextFeatures:
         given = torch.as_tensor(self.features).detach()
         if given.ndim != 2 or not given.is_floating_point() or not bool(given.isfinite().all()):
             raise OtptError(
-                f"Text features have shape {tuple(given.shape)} and type {given.dtype}; expected finite floats, "
-                "(classes, dimensions)."
+                f"The text features have shape {tuple(given.shape)} and type {given.dtype}; expected finite floats of "
+                "shape (classes, dimensions)."
             )
         if bool((given == 0).all(dim=1).any()):
-            raise OtptError("The text features of a class are all zero; expected a direction for each class.")
+            raise OtptError("The text features of a class are all zero; expected nonzero features for each class.")
         object.__setattr__(self, "features", F.normalize(given, dim=-1))
 
 
 FixedTexts: TypeAlias = Templates | Descriptions | TextFeatures
-"""What can replace a prompt; there is no context to tune."""
+"""Texts without a tunable context, in place of a prompt."""
