@@ -105,7 +105,7 @@ def test_a_crop_beyond_pillows_warning_limit_is_silent(monkeypatch):
 
 
 def test_only_rgb():
-    with pytest.raises(OtptError, match="RGB image, not mode 'L'"):
+    with pytest.raises(OtptError, match="mode 'L'; expected RGB"):
         make_views(Image.new("L", (5, 5)), ViewRecipe(), Preprocessing(64), seed=0, image_id="")
 
 

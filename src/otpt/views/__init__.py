@@ -1,4 +1,4 @@
-"""One image → its clean view and n augmented views, reproducible from (seed, image id) alone."""
+"""Views of images: a clean view and augmented views, determined by seed and image id."""
 
 from otpt.views.draws import Operation, draw_view
 from otpt.views.recipe import Preprocessing, ViewRecipe, make_views, normalised, unit_pixels

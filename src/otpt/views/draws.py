@@ -1,16 +1,15 @@
-"""The random numbers of one view, as plain data, keyed only by (seed, image id, view index); and noise of an image.
+"""Random draws of views, determined by (seed, image id, view index), and of noise.
 
-A view's numbers come from one SHAKE-256 stream over that key: 56 little-endian 64-bit words, the upper 53
-bits of each giving a uniform number in [0, 1). Every draw has its own slot in the stream, so that
+The numbers of a view are a SHAKE-256 stream of this key: 56 little-endian 64-bit words, whose upper 53 bits each give a
+uniform number in [0, 1). Every draw has a fixed slot in the stream. Therefore
 
-* view v is the same for any number of views, order, worker or numpy version;
+* view v does not depend on the number of views, their order, the worker or the numpy version;
 * crop and flip are the same with AugMix on or off;
-* a draw without effect (rotate by 0°) does not shift other draws.
+* a draw without effect (rotation by 0°) does not shift other draws.
 
-Distributions, as in TPT: crop area U(scale), log-aspect U(log ratio), ten tries and then a centred fallback; flip
-with probability ½; AugMix w ~ Dirichlet(1, 1, 1), m ~ Beta(1, 1), both rounded to float32; three chains of
-depth 1, 2 or 3, each operation uniform over nine, its level U(0.1, 1) (severity 1), its sign negative when U
-> ½.
+Distributions, as in TPT: crop area U(scale) and log-aspect U(log ratio), with ten tries and a centred fallback; flip
+with probability ½; AugMix w ~ Dirichlet(1, 1, 1) and m ~ Beta(1, 1), both rounded to float32; three chains of depth 1,
+2 or 3, each operation uniform over nine, with level U(0.1, 1) (severity 1) and negative sign if U > ½.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ _SLOTS = _CHAIN + CHAINS * _CHAIN_SLOTS
 
 
 class CropBox(NamedTuple):
-    """A box in an image: top row, left column, height, width, in pixels."""
+    """Box in an image, in pixels."""
 
     top: int
     left: int
@@ -59,17 +58,18 @@ class CropBox(NamedTuple):
 
 @dataclass(frozen=True)
 class Operation:
-    """One AugMix operation as drawn: its name, its level in [0.1, 1) and its sign."""
+    """AugMix operation with its level in [0.1, 1) and its sign."""
 
     name: str
     level: float
     negative: bool
 
     def amount(self, size: int) -> float:
-        """Return what the level means in a view of ``size`` pixels.
+        """Return the parameter of the operation in a view of ``size`` × ``size`` pixels.
 
-        Bits to keep (always 4 at severity 1), the first inverted value (231 … 254), whole degrees counter-clockwise
-        (−2 … 2), pixels per row or column (±0.003 … ±0.03), or whole pixels (−7 … 7 for a view of 224).
+        Posterize: bits to keep (always 4 at severity 1). Solarize: first inverted value (231 … 254). Rotate: whole
+        degrees counter-clockwise (−2 … 2). Shear: pixels per row or column (±0.003 … ±0.03). Translate: whole pixels
+        (−7 … 7 for size 224).
         """
         if self.name == "posterize":
             return 4 - int(self.level * 4 / 10)
@@ -84,7 +84,7 @@ class Operation:
 
 @dataclass(frozen=True)
 class AugMixDraw:
-    """view = m·x̂ + (1 − m)·Σ_i w_i·norm(chain_i); the numbers are float32 values held in Python floats."""
+    """Weights w, mixing weight m and chains of view = m·x̂ + (1 − m)·Σ_i w_i·norm(chain_i), rounded to float32."""
 
     weights: tuple[float, float, float]
     mix: float
@@ -93,7 +93,7 @@ class AugMixDraw:
 
 @dataclass(frozen=True)
 class ViewDraw:
-    """Everything random about one view."""
+    """Random draws of a view."""
 
     crop: CropBox
     flip: bool
@@ -101,7 +101,7 @@ class ViewDraw:
 
 
 def view_uniforms(seed: int, image_id: str, view: int) -> list[float]:
-    """The uniform numbers in [0, 1) that belong to one view of one image."""
+    """Return the uniform numbers in [0, 1) of one view of an image."""
     key = f"otpt view 1\n{seed}\n{view}\n{image_id}".encode("utf-8", "surrogatepass")
     words = np.frombuffer(hashlib.shake_256(key).digest(8 * _SLOTS), "<u8")
     uniforms: list[float] = ((words >> np.uint64(11)) * 2.0**-53).tolist()
@@ -116,9 +116,9 @@ def crop_box(
     scale: tuple[float, float],
     ratio: tuple[float, float],
 ) -> CropBox:
-    """The box of a random resized crop, by torchvision's rule.
+    """Return the box of a random resized crop, by torchvision's rule.
 
-    ``uniforms`` are 22 numbers: (area, aspect) for each of ten tries, then (row, column) for the position.
+    ``uniforms`` contains 22 numbers: (area, aspect) for each of ten tries, then (row, column) of the position.
     """
     area = height * width
     log_low, log_high = math.log(ratio[0]), math.log(ratio[1])
@@ -151,15 +151,14 @@ def draw_view(
     crop_ratio: tuple[float, float] = (3 / 4, 4 / 3),
     flip: float = 0.5,
 ) -> ViewDraw:
-    """All draws of view ``view`` of an image of ``width`` × ``height`` pixels."""
+    """Return the random draws of view ``view`` of an image with ``width`` × ``height`` pixels."""
     u = view_uniforms(seed, image_id, view)
     box = crop_box(u[_CROP:_FLIP], width=width, height=height, scale=crop_scale, ratio=crop_ratio)
     return ViewDraw(crop=box, flip=u[_FLIP] < flip, augmix=_augmix(u))
 
 
 def _augmix(u: Sequence[float]) -> AugMixDraw:
-    # The spacings of two uniform cuts of [0, 1] are Dirichlet(1, 1, 1), without a logarithm that could differ by
-    # platform.
+    # the spacings of two uniform cuts of [0, 1] are Dirichlet(1, 1, 1); a logarithm could differ between platforms
     low, high = sorted(u[_DIRICHLET : _DIRICHLET + 2])
     chains = []
     for i in range(CHAINS):
@@ -179,6 +178,6 @@ def _augmix(u: Sequence[float]) -> AugMixDraw:
 
 
 def noise_generator(purpose: str, *, seed: int, image_id: str) -> np.random.Generator:
-    """Return a generator of Gaussian noise whose numbers depend on (purpose, seed, image_id) alone."""
+    """Return a random generator for noise, seeded by (purpose, seed, image_id)."""
     key = hashlib.sha256(f"otpt noise 1\n{purpose}\n{seed}\n{image_id}".encode("utf-8", "surrogatepass")).digest()
     return np.random.Generator(np.random.Philox(key=np.frombuffer(key[:16], "<u8")))

@@ -1,21 +1,19 @@
-"""Translate, rotate and shear of planar (3, S, S) uint8 pixels, equal to Pillow's bilinear affine bit by bit.
+"""Translation, rotation and shear of planar pixels (3, S, S) uint8, bitwise equal to Pillow's bilinear transform.
 
-Pillow samples output pixel (x, y) at the source point p = M·(x + ½, y + ½), black where p lies outside, and
-otherwise, with neighbours clamped at the border and everything in double precision,
+Pillow samples the output pixel (x, y) at the source point p = M·(x + ½, y + ½). It is black if p is outside the image;
+otherwise, with neighbours clamped at the border and in double precision,
 
     top = a + (b − a)·dx,   bottom = c + (d − c)·dx,   value = ⌊top + (bottom − top)·dy⌋.
 
-Translate moves by whole pixels, dx = dy = 0: a shifted copy. Rotate is 1.6 times as fast as Pillow's own.
+Translations are by whole pixels, dx = dy = 0: a shifted copy. The rotation is 1.6 times as fast as Pillow's.
 
-A shear moves each line (row or column) by one constant c = factor·(i + ½), so its value is ⌊a + (b − a)·f⌋ with
-f = c − ⌊c⌋ and the neighbours a, b at a constant distance. Pillow computes that in double precision, but only the
-whole numbers ⌊k·f⌋ for k = |b − a| ≤ 255 matter, and these change only where f passes a fraction n/k. So f may be
-replaced by any number between the same two neighbouring fractions (of the Farey sequence of order 255). Their
-midpoint f' keeps every k·f' at least 1/510 away from whole numbers: float32 then cannot round across one. If a line's
-f is such a fraction, or closer to one than double precision resolves, Pillow computes the image.
+A shear moves each line (row or column) by a constant c = factor·(i + ½), so a value is ⌊a + (b − a)·f⌋ with
+f = c − ⌊c⌋ and neighbours a, b at a constant distance. Only the integers ⌊k·f⌋ for k = |b − a| ≤ 255 matter, and they
+change only where f passes a fraction n/k. So f can be replaced by any number between the same two adjacent fractions of
+the Farey sequence of order 255. For their midpoint f', every k·f' is at least 1/510 away from an integer, so float32 is
+precise enough. If the f of a line is such a fraction, up to double precision, Pillow computes the shear.
 
-Pillow built with fused multiply-add (not so on x86-64) may itself differ from this by one level in rare
-pixels.
+Pillow built with fused multiply-add (not on x86-64) may differ by one level in rare pixels.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ Bytes = NDArray[np.uint8]
 Floats = NDArray[np.float32]
 Doubles = NDArray[np.float64]
 
-# Pixels of one channel interpolated at a time: keeps the working set within the second-level cache.
+# Pixels of one channel interpolated at a time, to fit the second-level cache.
 _ROTATE_CHUNK, _SHEAR_CHUNK = 7_168, 50_176
 
 _AFFINE, _BILINEAR = Image.Transform.AFFINE, Image.Resampling.BILINEAR
@@ -42,7 +40,7 @@ _TOO_NEAR = 2.0**-34
 
 
 def translate(pixels: Bytes, distance: int, *, axis: int) -> Bytes:
-    """Position t along an axis is sampled at t + distance; black outside."""
+    """Translate along an axis: sample position t at t + distance, black outside."""
     size = pixels.shape[-1]
     out = np.zeros_like(pixels)
     if abs(distance) < size:
@@ -56,7 +54,7 @@ def rotate(pixels: Bytes, degrees: int) -> Bytes:
     """Rotate counter-clockwise about the centre."""
     size = pixels.shape[-1]
     corner, dx, dy, inside = _rotation(degrees, size)
-    # each pixel of the border-padded image and its right neighbour in 8 bytes: one look-up fetches six values
+    # each pixel of the border-padded image and its right neighbour in 8 bytes, so that one look-up fetches six values
     padded = np.empty((size + 2, size + 2, 4), np.uint8)
     for channel in range(3):
         padded[1:-1, 1:-1, channel] = pixels[channel]
@@ -85,9 +83,9 @@ def rotate(pixels: Bytes, degrees: int) -> Bytes:
 
 @functools.lru_cache(maxsize=16)
 def _rotation(degrees: int, size: int) -> tuple[NDArray[np.intp], Doubles, Doubles, Bytes]:
-    """The upper left neighbour of each sampling point in the border-padded (S + 2)² plane, dx, dy, 1 if inside else 0.
+    """Return the index of the upper left neighbour in the border-padded (S + 2)² plane, dx, dy and the inside mask.
 
-    Angles are few, so these are computed once per angle and size.
+    All arrays have shape (S, S); they are cached, because there are few angles.
     """
     angle = -math.radians(degrees % 360.0)
     cos, sin, minus_sin = (round(v, 15) for v in (math.cos(angle), math.sin(angle), -math.sin(angle)))
@@ -104,9 +102,9 @@ def _rotation(degrees: int, size: int) -> tuple[NDArray[np.intp], Doubles, Doubl
 
 
 def planar(image: Image.Image, *, flip: bool = False) -> Bytes:
-    """(3, S, S) uint8, contiguous, mirrored left to right if ``flip``."""
+    """Convert an RGB image to contiguous pixels (3, S, S) uint8, mirrored left to right if ``flip``."""
     width, height = image.size
-    # Pillow extracts one band at a time faster than numpy de-interleaves pixels.
+    # extracting bands with Pillow is faster than transposing with numpy
     planes = np.empty((3, height, width), np.uint8)
     for plane, band in zip(planes, "RGB", strict=True):
         pixels = np.frombuffer(image.tobytes("raw", band), np.uint8).reshape(height, width)
@@ -115,15 +113,15 @@ def planar(image: Image.Image, *, flip: bool = False) -> Bytes:
 
 
 def shear_x(pixels: Bytes, factor: float) -> Bytes:
-    """Row y is sampled at x + factor·(y + ½); black outside."""
+    """Shear horizontally: sample row y at x + factor·(y + ½), black outside."""
     turned = shear_y(np.ascontiguousarray(pixels.transpose(0, 2, 1)), factor)
     return np.ascontiguousarray(turned.transpose(0, 2, 1))
 
 
 def shear_y(pixels: Bytes, factor: float) -> Bytes:
-    """Column x is sampled at y + factor·(x + ½); black outside."""
+    """Shear vertically: sample column x at y + factor·(x + ½), black outside."""
     size = pixels.shape[-1]
-    shift = np.multiply(np.arange(size) + 0.5, factor)  # of each column
+    shift = np.multiply(np.arange(size) + 0.5, factor)  # (S,), per column
     whole = np.floor(shift)
     weights = _weights(shift - whole)
     if weights is None:
@@ -146,7 +144,7 @@ def shear_y(pixels: Bytes, factor: float) -> Bytes:
         step *= weights
         step += low
         np.copyto(out[:, rows], step, casting="unsafe")
-    # sampling points outside the image: only within this distance of one border
+    # sampling points outside the image occur only within this distance of one border
     width = min(size, math.ceil(float(np.abs(shift).max())) + 1)
     border = slice(size - width, size) if shift[-1] > 0 else slice(0, width)
     point = (np.arange(size) + 0.5)[border, None] + shift
@@ -155,7 +153,7 @@ def shear_y(pixels: Bytes, factor: float) -> Bytes:
 
 
 def _weights(fraction: Doubles) -> Floats | None:
-    """Return float32 weights that truncate like these fractions of a pixel; None if one has no such weight."""
+    """Return float32 weights equivalent to the fractions of a pixel, or None if there are none."""
     farey = _farey()
     after = np.searchsorted(farey, fraction, side="right").clip(1, farey.size - 1)
     low, high = farey[after - 1], farey[after]
@@ -165,7 +163,7 @@ def _weights(fraction: Doubles) -> Floats | None:
 
 
 def _gather(line: Floats, pixels: Bytes, offset: int) -> None:
-    """Entry t of ``line`` (S + 1 along the first axis) ← the source at t + offset, clamped at the border."""
+    """Set entry t of ``line`` (S + 1 along the first axis) to the source at t + offset, clamped at the border."""
     size = pixels.shape[0]
     if offset >= 0:
         line[: size - offset] = pixels[offset:]
@@ -177,5 +175,5 @@ def _gather(line: Floats, pixels: Bytes, offset: int) -> None:
 
 @functools.cache
 def _farey() -> Doubles:
-    """All fractions n/k in [0, 1] with k ≤ 255, ascending."""
+    """Return all fractions n/k in [0, 1] with k ≤ 255, in ascending order."""
     return np.unique(np.concatenate([np.arange(k + 1) / k for k in range(1, 256)]))

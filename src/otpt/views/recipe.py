@@ -1,11 +1,10 @@
-"""From an image to its views: the clean view first, then augmented ones, normalised for the image tower.
+"""Views of an image, normalised for the image tower: the clean view, then augmented views.
 
     recipe = ViewRecipe()                                                     # 64 views with AugMix
     views = make_views(open_image("photo.jpg"), recipe, backbone.preprocessing, seed=0, image_id="photo")
 
-Row 0 is the clean view (resized as the backbone's preprocessing says); rows 1 … n − 1 are random resized
-crops of the original-size image (bilinear), flipped with probability ½ and, unless switched off, mixed by
-AugMix.
+Row 0 is the clean view, resized by the backbone's preprocessing. Rows 1 … n − 1 are random resized crops (bilinear) of
+the original image, flipped with probability ½ and, by default, mixed by AugMix.
 """
 
 from __future__ import annotations
@@ -29,15 +28,15 @@ from otpt.views.augmix import Floats, mix
 from otpt.views.draws import CropBox, draw_view, noise_generator
 from otpt.views.geometry import planar
 
-# Part of every cache key; raise it whenever the same recipe, seed and image would give other views.
+# Part of every cache key; increment it when the views of a recipe, seed and image change.
 _VERSION = 1
 ROUNDS = (8, 32)
-"""Numbers of views after which a method is asked whether they are enough."""
+"""Numbers of views after which a method may stop."""
 
 _INTERPOLATIONS = {"bicubic": Image.Resampling.BICUBIC, "bilinear": Image.Resampling.BILINEAR}
 _RESIZE_MODES = ("shortest", "squash", "longest")
 
-# An image of 1 × 100,000 pixels would be enlarged to 224 × 22,400,000 only to crop its centre.
+# Without this limit, an image of 1 × 100,000 pixels would be resized to 224 × 22,400,000 before its centre crop.
 _MAX_RESIZED_PIXELS = 32_000_000
 
 
@@ -47,11 +46,14 @@ CLIP_STD = (0.26862954, 0.26130258, 0.27577711)
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """How the clean view is made: resize, crop, (x − mean) / std on values in [0, 1].
+    """Preprocessing of the clean view: resize, crop, (x − mean) / std on values in [0, 1].
 
-    ``size`` is the square side in pixels, ``interpolation`` "bicubic" or "bilinear". ``resize_mode``: "shortest" (CLIP:
-    shorter side to ``size``, then centre crop), "squash" (SigLIP: both sides to ``size``) or "longest" (longer side to
-    ``size``, then black borders).
+    Args:
+        size: side of the square input in pixels.
+        mean, std: per channel.
+        interpolation: "bicubic" or "bilinear".
+        resize_mode: "shortest" (shorter side to ``size``, then centre crop; CLIP), "squash" (both sides to ``size``;
+            SigLIP) or "longest" (longer side to ``size``, with black borders).
     """
 
     size: int
@@ -63,14 +65,14 @@ class Preprocessing:
     def __post_init__(self) -> None:
         if self.interpolation not in _INTERPOLATIONS or self.resize_mode not in _RESIZE_MODES:
             raise OtptError(
-                f"Unknown preprocessing (interpolation {self.interpolation!r}, resize mode {self.resize_mode!r}); "
+                f"The preprocessing has interpolation {self.interpolation!r} and resize mode {self.resize_mode!r}; "
                 f"expected one of {', '.join(_INTERPOLATIONS)}, and one of {', '.join(_RESIZE_MODES)}."
             )
         triples = len(self.mean) == len(self.std) == 3 and all(map(math.isfinite, (*self.mean, *self.std)))
         if not triples or min(self.std) <= 0:
             raise OtptError(
                 f"The preprocessing has mean {self.mean} and std {self.std}; expected three numbers each (red, green, "
-                "blue), std above 0."
+                "blue), with positive std."
             )
 
 
@@ -89,10 +91,15 @@ _TYPES: dict[str, TypeAdapter[Any]] = {
 
 @dataclass(frozen=True)
 class ViewRecipe:
-    """How many views, and how they are made. ``n_views`` includes the clean one.
+    """Number and distribution of the views of an image.
 
-    ``noise`` σ adds N(0, σ²) to all views, including the clean one, on pixels in [0, 1] and without clamping.
-    ``rounds``: numbers of views that may be enough for an image (:func:`otpt.methods.path.is_enough` says when).
+    Args:
+        n_views: number of views, including the clean view.
+        augmix: whether to mix views by AugMix.
+        crop_scale, crop_ratio: ranges of the relative area and the aspect ratio of crops.
+        flip: probability of a horizontal flip.
+        noise: σ of Gaussian noise added to all views, on pixels in [0, 1], without clamping.
+        rounds: numbers of views after which encoding may stop; see :func:`otpt.methods.path.is_enough`.
 
     >>> ViewRecipe(n_views=8, augmix=False).key
     'views-1 n=8 augmix=off scale=0.08:1.0 ratio=0.75:1.3333333333333333 flip=0.5'
@@ -116,16 +123,16 @@ class ViewRecipe:
                 raise OtptError(f"{name} of the views is {value!r}; expected {reason}.") from None
         for name, (low, high) in {"crop_scale": self.crop_scale, "crop_ratio": self.crop_ratio}.items():
             if low > high:
-                raise OtptError(f"{name} of the views is {(low, high)}; expected the smaller number first.")
+                raise OtptError(f"{name} of the views is {(low, high)}; expected increasing numbers.")
         if self.rounds and (self.noise or any(b <= a for a, b in pairwise((1, *self.rounds, self.n_views)))):
             raise OtptError(
                 f"The rounds of {self.n_views} views are {self.rounds!r}; expected increasing numbers between 2 and "
-                f"{self.n_views - 1}, of views without noise."
+                f"{self.n_views - 1}, and no noise."
             )
 
     @staticmethod
     def within(budget: int) -> ViewRecipe:
-        """At most ``budget`` views, fewer where the first 8, or 32, are enough.
+        """Return a recipe of at most ``budget`` views that may stop after 8 or 32 views.
 
         >>> ViewRecipe.within(64).rounds
         (8, 32)
@@ -133,12 +140,12 @@ class ViewRecipe:
         return ViewRecipe(n_views=budget, rounds=tuple(each for each in ROUNDS if each < budget))
 
     def of(self, n_views: int) -> ViewRecipe:
-        """The first ``n_views`` views of this recipe, without rounds."""
+        """Return a recipe of the first ``n_views`` views, without rounds."""
         return replace(self, n_views=n_views, rounds=())
 
     @cached_property
     def kind(self) -> str:
-        """:attr:`key` without the number of views: view v is the same however many there are, and in any round."""
+        """Key without the number of views and rounds, on which view v does not depend."""
         scale, ratio = (":".join(repr(float(v)) for v in pair) for pair in (self.crop_scale, self.crop_ratio))
         noise = f" noise={float(self.noise)!r}" if self.noise else ""
         augmix = "on" if self.augmix else "off"
@@ -146,7 +153,7 @@ class ViewRecipe:
 
     @property
     def key(self) -> str:
-        """The recipe in one line: with image, seed and preprocessing it determines the views."""
+        """One-line description, which determines the views together with image, seed and preprocessing."""
         rounds = f" rounds={','.join(map(str, self.rounds))}" if self.rounds else ""
         return self.kind.replace(" n=1 ", f" n={self.n_views}{rounds} ", 1)
 
@@ -162,16 +169,21 @@ def make_views(
     first: int = 0,
     last: int | None = None,
 ) -> Floats:
-    """The views of an opened image, (n_views, 3, S, S), normalised; row 0 is the clean view.
+    """Return the normalised views (n_views, 3, S, S) of an RGB image, clean view first.
 
-    ``first`` and ``last`` select the views ``first`` … ``last`` − 1 of a recipe without noise.
+    View v depends only on the image, (seed, image_id, v), the recipe and the preprocessing, but not on the number of
+    views or the order of images.
 
-    View v depends on the image, (seed, image_id, v), the recipe's other settings and the preprocessing alone, not on
-    the number of views or the order of images. float64 is for tests: crops and chains have the same bytes, mixing and
-    normalising are done in double precision.
+    Args:
+        image: RGB image.
+        recipe: number and distribution of the views.
+        preprocessing: preprocessing of the backbone.
+        seed, image_id: key of the random draws.
+        dtype: float64 mixes and normalises in double precision, for tests; crops and chains have the same bytes.
+        first, last: return only the views ``first`` … ``last`` − 1 of a recipe without noise.
     """
     if image.mode != "RGB":
-        raise OtptError(f"make_views takes an RGB image, not mode {image.mode!r}; use open_image.")
+        raise OtptError(f"The image has the mode {image.mode!r}; expected RGB: open it with open_image.")
     size, mean, std = preprocessing.size, preprocessing.mean, preprocessing.std
     count = (recipe.n_views if last is None else last) - first
     views = np.empty((count, 3, size, size), dtype)
@@ -185,7 +197,7 @@ def make_views(
         if draw is not None and recipe.augmix:
             mix(pixels, draw.augmix, mean, std, out)
         else:
-            # (x/255 − mean)/std, rounded in the order of torchvision's ToTensor and Normalize
+            # (x/255 − mean)/std, rounded as in torchvision's ToTensor and Normalize
             np.divide(pixels, 255, out=out, dtype=out.dtype)
             np.subtract(out, np.asarray(mean, out.dtype)[:, None, None], out=out)
             np.divide(out, np.asarray(std, out.dtype)[:, None, None], out=out)
@@ -200,7 +212,7 @@ def make_views(
 def _resized_crop(image: Image.Image, box: CropBox, size: int) -> Image.Image:
     corners = (box.left, box.top, box.left + box.width, box.top + box.height)
     if box.width * box.height > (Image.MAX_IMAGE_PIXELS or math.inf):
-        # The same pixels without Pillow's warning: this image's size has been checked when it was opened.
+        # the same pixels without Pillow's warning; open_image has checked the size
         crop = image.transform((box.width, box.height), Image.Transform.EXTENT, corners)
     else:
         crop = image.crop(corners)
@@ -208,10 +220,10 @@ def _resized_crop(image: Image.Image, box: CropBox, size: int) -> Image.Image:
 
 
 def clean_image(image: Image.Image, preprocessing: Preprocessing) -> Image.Image:
-    """A square RGB image by :class:`Preprocessing`, resized by Pillow, antialiased.
+    """Return the square RGB image of a :class:`Preprocessing`, resized by Pillow with antialiasing.
 
-    Extremely long images (where "shortest" would need more than 32 million pixels in between) are resized only where
-    the centre needs it, which may change a value by one level.
+    Of extremely long images, for which "shortest" would require more than 32 million intermediate pixels, only the
+    centre is resized, which may change values by one level.
     """
     size, resample = preprocessing.size, _INTERPOLATIONS[preprocessing.interpolation]
     width, height = image.size
@@ -233,12 +245,12 @@ def clean_image(image: Image.Image, preprocessing: Preprocessing) -> Image.Image
 
 
 def unit_pixels(image: Image.Image, size: int, *, resize_mode: str = "shortest") -> Tensor:
-    """The clean view (bicubic) before normalisation: (3, size, size) in [0, 1]."""
+    """Return the clean view (bicubic) before normalisation, (3, size, size) in [0, 1]."""
     clean = clean_image(image, Preprocessing(size, resize_mode=resize_mode))
     return torch.from_numpy(planar(clean).astype(np.float32) / 255)
 
 
 def normalised(pixels: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
-    """(x − mean)/std of (…, 3, S, S)."""
+    """Return (x − mean)/std of pixels (…, 3, S, S)."""
     m, s = (pixels.new_tensor(values)[:, None, None] for values in (mean, std))
     return (pixels - m) / s
