@@ -75,7 +75,7 @@ def test_shots_are_drawn_by_the_seed() -> None:
 def test_bad_shots() -> None:
     with pytest.raises(OtptError, match="number of shots is 0"):
         few_shots(data(), 0)
-    with pytest.raises(OtptError, match="1 of 3 classes of 'mine' have no image to learn from, the first is 'sea'"):
+    with pytest.raises(OtptError, match="1 of 3 classes of 'mine' have no training image, the first is 'sea'"):
         few_shots(Dataset("mine", NAMES, ["a", "b"], [0, 1], image), 1)
     with pytest.raises(OtptError, match="number of epochs is 0"):
         Recipe(epochs=0)
@@ -169,5 +169,5 @@ def test_maple_is_the_literal_training() -> None:
 def test_depth_of_maple() -> None:
     both = tiny_prompted_backbone("vit")
     assert initial_prompts(both, depth=1).depth == 1
-    with pytest.raises(OtptError, match="depth of MaPLe is 3; this backbone has room for 1 to 2"):
+    with pytest.raises(OtptError, match="depth of MaPLe is 3; expected 1 to 2"):
         initial_prompts(both, depth=3)

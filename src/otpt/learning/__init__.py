@@ -1,4 +1,4 @@
-"""Training of prompts from labelled images by the published recipes of CoOp and MaPLe."""
+"""Training of prompts on labelled images with the published recipes of CoOp and MaPLe."""
 
 from otpt.learning.coop import train_coop
 from otpt.learning.maple import initial_prompts, train_maple

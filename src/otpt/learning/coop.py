@@ -1,7 +1,7 @@
-"""CoOp: the context's vectors learned by cross-entropy, both towers frozen.
+"""CoOp: context vectors trained by cross-entropy with frozen towers.
 
-Image features do not depend on the context. So they are computed once, of a few views of each image (and kept in the
-feature cache); what a step costs is the text features, forward and backward.
+Image features do not depend on the context, so they are computed once, for a few views per image, and cached. Each
+step runs only the text tower, forward and backward.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from otpt.threads import one_thread
 from otpt.views import ViewRecipe
 
 START_STD = 0.02
-"""Standard deviation of a random start, as published."""
+"""Published standard deviation of a random init."""
 
 
 @one_thread()
@@ -39,11 +39,16 @@ def train_coop(
     cache: FeatureCache | None = None,
     on_epoch: Callable[[Epoch], None] | None = None,
 ) -> CoopContext:
-    """A context learned from a few images of each class of ``dataset``.
+    """Train a context on a few images per class.
 
     Args:
-        tokens: length of a context that starts at random, N(0, 0.02²); None to start from the data set's own words.
-        class_specific: a context for each class.
+        backbone: backbone with frozen towers.
+        dataset: labelled images.
+        recipe: hyperparameters.
+        tokens: length of a random initial context from N(0, 0.02²); None to start from the data set's prompt.
+        class_specific: train one context per class.
+        cache: cache of image features.
+        on_epoch: called after each epoch.
     """
     names = check_class_names(dataset.class_names, allow_duplicates=dataset.allow_duplicates)
     shots = few_shots(dataset, recipe.shots, seed=recipe.seed)
@@ -74,19 +79,19 @@ def train_coop(
 
 
 def shot_features(backbone: Backbone, shots: Dataset, recipe: Recipe, cache: FeatureCache | None = None) -> Tensor:
-    """Unit features (N, crops, D) of the images to learn from; an error if one cannot be read."""
+    """Return unit features (N, crops, D) of the training images; raise if an image cannot be used."""
     views = ViewRecipe(n_views=recipe.crops, augmix=False, noise=recipe.sigma)
     tasks = (ImageTask(i, partial(shots.source, i), [views], recipe.seed) for i in range(len(shots)))
     found = []
     for task, encoded in FeaturePipeline(backbone, cache=cache)(tasks):
         if isinstance(encoded, OtptError):
-            raise OtptError(f"Cannot learn from the image {shots.ids[task.key]!r}: {encoded}")
+            raise OtptError(f"Cannot train on the image {shots.ids[task.key]!r}: {encoded}")
         found.append(encoded.features[views.kind])
     return torch.stack(found)
 
 
 def _start(backbone: Backbone, dataset: Dataset, recipe: Recipe, tokens: int | None, class_specific: bool) -> Tensor:
-    """(n, W), or (C, n, W)."""
+    """Return the initial context (n, W), or (C, n, W) if ``class_specific``."""
     classes = len(dataset.class_names)
     if tokens is None:
         words = tokenize_prompts(backbone.text, dataset.class_names, Prompt(dataset.prompt)).start.cpu().float()

@@ -1,4 +1,4 @@
-"""MaPLe: prompts of both towers and their couplings, learned by cross-entropy through both towers."""
+"""MaPLe: prompts of both towers and their couplings, trained by cross-entropy through both towers."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from otpt.threads import one_thread
 from otpt.views import ViewRecipe, make_views
 
 DEPTH = 9
-"""Layers with prompts, as published for one data set; a shallower tower bounds it."""
+"""Published number of layers with prompts for a single data set; limited by the depth of the towers."""
 
 TOKENS = 2
 START_STD = 0.02
 ALIGNED_BLOCKS = 3
-"""Blocks of the image tower whose inputs are described in the file, for methods that align them."""
+"""Number of blocks of the image tower with input statistics, for methods that align them."""
 
 
 @one_thread()
@@ -40,11 +40,15 @@ def train_maple(
     tokens: int = TOKENS,
     on_epoch: Callable[[Epoch], None] | None = None,
 ) -> MaplePrompts:
-    """Prompts of both towers learned from a few images of each class of ``dataset``.
+    """Train the prompts of both towers on a few images per class.
 
     Args:
-        depth: J, layers that get prompts; 9 by default, or as many as the shallower tower has.
-        tokens: n, prompts per layer.
+        backbone: backbone with frozen towers.
+        dataset: labelled images.
+        recipe: hyperparameters.
+        depth: number J of layers with prompts; by default 9, or the depth of the shallower tower.
+        tokens: number n of prompts per layer.
+        on_epoch: called after each epoch.
     """
     shots = few_shots(dataset, recipe.shots, seed=recipe.seed)
     start = initial_prompts(backbone, depth=depth, tokens=tokens, seed=recipe.seed)
@@ -76,9 +80,9 @@ def train_maple(
 def source_statistics(
     backbone: Backbone, state: MapleState, prompts: Tensor, images: Dataset, blocks: int = ALIGNED_BLOCKS
 ) -> tuple[Tensor, Tensor]:
-    """Means and variances (blocks, T + n, W_v) of what enters the first blocks of the image tower, over clean views.
+    """Return means and variances (blocks, T + n, W_v) of the inputs of the image tower's first blocks over clean views.
 
-    ``prompts`` (J, n, W_v) are those of the image tower. Sums are in float64.
+    ``prompts`` (J, n, W_v) are the image prompts. Sums are in float64.
     """
     total = squares = torch.zeros(())
     for index in range(len(images)):
@@ -92,21 +96,23 @@ def source_statistics(
 def initial_prompts(
     backbone: Backbone, *, depth: int | None = None, tokens: int = TOKENS, seed: int = 0
 ) -> MaplePrompts:
-    """The context as the first words of "a photo of a", deep prompts from N(0, 0.02²), couplings as PyTorch's linear
-    layers start; all deep couplings alike.
+    """Return the initial prompts of MaPLe.
+
+    The context is the first ``tokens`` words of "a photo of a", deep prompts are from N(0, 0.02²), and couplings are
+    initialised like ``nn.Linear``, the deep ones equally.
     """
     tower = PromptedTower(backbone)
     layers = min(tower.depth, 0 if backbone.text.causal is None else len(backbone.text.causal.layers))
     depth = min(DEPTH, layers) if depth is None else depth
     if not 1 <= depth <= max(layers, 1):
-        raise OtptError(f"The depth of MaPLe is {depth}; this backbone has room for 1 to {layers}.")
+        raise OtptError(f"The depth of MaPLe is {depth}; expected 1 to {layers} for this backbone.")
     if not 1 <= tokens <= len(WORDS.split()):
-        raise OtptError(f"MaPLe was asked for {tokens} prompts per layer; expected 1 to {len(WORDS.split())}.")
+        raise OtptError(f"The number of prompts per layer is {tokens}; expected 1 to {len(WORDS.split())}.")
     context = tokenize_prompts(backbone.text, ["x"], Prompt(WORDS, tokens=tokens)).start.cpu().float()
     draw = torch.Generator().manual_seed(seed)
     deep = START_STD * torch.randn(depth - 1, *context.shape, generator=draw)
     bound = backbone.text.width**-0.5
-    # the shallow coupling, and one that all deep ones start as
+    # the first coupling, and the common initial value of all deep couplings
     weights = torch.empty(2, tower.width, backbone.text.width).uniform_(-bound, bound, generator=draw)
     biases = torch.empty(2, tower.width).uniform_(-bound, bound, generator=draw)
     which = torch.tensor([0] + [1] * (depth - 1))
@@ -114,12 +120,12 @@ def initial_prompts(
 
 
 def _crop(backbone: Backbone, shots: Dataset, index: int, seed: int, epoch: int) -> Tensor:
-    """A random crop (3, S, S) of an image, another one in each epoch."""
+    """Return a random crop (3, S, S) of an image, different in each epoch."""
     return _views(backbone, shots, index, ViewRecipe(n_views=2, augmix=False), seed, f"/{epoch}")[1]
 
 
 def _views(backbone: Backbone, images: Dataset, index: int, recipe: ViewRecipe, seed: int, draw: str) -> Tensor:
-    """(V, 3, S, S), the clean view first."""
+    """Return the views (V, 3, S, S) of an image, clean view first."""
     image, digest = open_with_digest(images[index].source)
     dtype = np.float64 if backbone.dtype == torch.float64 else np.float32
     name = f"{digest}{draw}"

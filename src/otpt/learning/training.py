@@ -1,4 +1,4 @@
-"""How prompts are trained: few images per class, SGD with momentum, a first epoch at a small rate, then a cosine."""
+"""Training loop of prompts: few-shot images, SGD with momentum, one warm-up epoch, then a cosine schedule."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from otpt.errors import OtptError
 
 
 def check_numbers(counts: Mapping[str, int], *, seed: int, learning_rate: float) -> None:
-    """``OtptError`` unless all counts are 1 or more, and the others can be used."""
+    """Raise ``OtptError`` for a count below 1, or an invalid seed or learning rate."""
     for name, count in counts.items():
         if count < 1:
             raise OtptError(f"The number of {name} is {count}; expected 1 or more.")
@@ -28,19 +28,18 @@ def check_numbers(counts: Mapping[str, int], *, seed: int, learning_rate: float)
 
 
 def check_diverged(values: Iterable[Tensor], epoch: int, learning_rate: float) -> None:
-    """``OtptError`` unless all values are finite: gradients, or what they have changed in epoch 0, 1, …."""
+    """Raise ``OtptError`` if a gradient or a trained value is not finite; ``epoch`` counts from 0."""
     if not all(bool(each.isfinite().all()) for each in values):
         raise OtptError(
-            f"The training diverged in epoch {epoch + 1}: a gradient is not finite. Take a smaller learning rate than "
+            f"The training diverged in epoch {epoch + 1}: a gradient is not finite; use a smaller learning rate than "
             f"{learning_rate}."
         )
 
 
 def few_shots(dataset: Dataset, shots: int, *, seed: int = 0) -> Dataset:
-    """``shots`` images of each class; all of a class that has fewer.
+    """Return a random subset with ``shots`` images per class, or all images of smaller classes.
 
-    The draw of a class depends on (seed, number of the class) and its images alone, so the first images of 16 shots
-    are those of 8.
+    The order within a class depends only on the seed, the class index and its images, so 8 shots are a subset of 16.
     """
     if shots < 1:
         raise OtptError(f"The number of shots is {shots}; expected 1 or more.")
@@ -50,15 +49,15 @@ def few_shots(dataset: Dataset, shots: int, *, seed: int = 0) -> Dataset:
     empty = [name for name, own in zip(dataset.class_names, by_class, strict=True) if not own]
     if empty:
         raise OtptError(
-            f"{len(empty)} of {len(by_class)} classes of {dataset.name!r} have no image to learn from, the first is "
-            f"{empty[0]!r}; expected at least one of each."
+            f"{len(empty)} of {len(by_class)} classes of {dataset.name!r} have no training image, the first is "
+            f"{empty[0]!r}; expected at least one image per class."
         )
     chosen = [index for label, own in enumerate(by_class) for index in _shuffled(own, seed, label)[:shots]]
     return dataset.in_order(chosen)
 
 
 def _shuffled(indices: list[int], seed: int, label: int) -> list[int]:
-    """Sort by random keys; ``random.random`` is the same in all versions of Python."""
+    """Shuffle by sorting random keys, because ``random.random`` is reproducible across Python versions."""
     digest = hashlib.sha256(f"shots/{seed}/{label}".encode()).digest()
     draw = random.Random(int.from_bytes(digest, "big"))
     return [index for _, index in sorted((draw.random(), index) for index in indices)]
@@ -66,17 +65,19 @@ def _shuffled(indices: list[int], seed: int, label: int) -> list[int]:
 
 @dataclass(frozen=True)
 class Recipe:
-    """Hyperparameters of a training.
+    """Hyperparameters of a training run.
 
     Attributes:
-        shots: images per class.
-        epochs, batch: passes over the images, and images per step.
-        learning_rate: after the first epoch; warm_up: of the first epoch.
-        momentum, weight_decay: of SGD.
-        crops: views of each image that features are computed of, the clean one first; each epoch takes one of them at
-            random (CoOp only: MaPLe draws a new crop each time).
-        sigma: of Gaussian noise on these views (CoOp only), for PromptSmooth's few-shot start.
-        seed: of the shots, the crops, the order, and the start where that is random.
+        shots: number of images per class.
+        epochs: number of epochs.
+        batch: number of images per step.
+        learning_rate: initial learning rate after the warm-up.
+        momentum, weight_decay: parameters of SGD.
+        crops: number of precomputed views per image, clean view first, of which each epoch uses a random one (CoOp
+            only; MaPLe draws a new crop in each epoch).
+        seed: seed of the shots, the crops, the order and a random init.
+        sigma: standard deviation of Gaussian noise on the views (CoOp only), for PromptSmooth's few-shot init.
+        warm_up: learning rate of the first epoch.
     """
 
     shots: int = 16
@@ -95,22 +96,22 @@ class Recipe:
         check_numbers(counts, seed=self.seed, learning_rate=self.learning_rate)
 
     def rate(self, epoch: int) -> float:
-        """The warm-up rate in epoch 0, then lr·½(1 + cos(π(e − 1)/epochs))."""
+        """Return the learning rate: ``warm_up`` in epoch 0, then lr·½(1 + cos(π(e − 1)/epochs))."""
         if epoch == 0 and self.epochs > 1:
             return self.warm_up
         return self.learning_rate * (1 + math.cos(math.pi * max(epoch - 1, 0) / self.epochs)) / 2
 
 
 COOP = Recipe()
-"""CoOp's published numbers for 16 shots of ImageNet: 50 epochs, batches of 32, lr 0.002."""
+"""Published hyperparameters of CoOp for 16 shots of ImageNet."""
 
 MAPLE = Recipe(epochs=5, batch=4, learning_rate=3.5e-3)
-"""MaPLe's for one data set (base to novel): 5 epochs, batches of 4, lr 0.0035."""
+"""Published hyperparameters of MaPLe for a single data set (base to novel)."""
 
 
 @dataclass(frozen=True)
 class Epoch:
-    """Statistics of an epoch: mean loss and accuracy over the images as they were trained on."""
+    """Statistics of an epoch: mean training loss and accuracy."""
 
     number: int
     learning_rate: float
@@ -120,7 +121,7 @@ class Epoch:
 
 @dataclass(frozen=True)
 class Step:
-    """Gradient of the batch's loss with respect to each tensor, and the batch's logits (B, C) and labels (B,)."""
+    """Gradients of a batch's loss with respect to each tensor, and the batch's logits (B, C) and labels (B,)."""
 
     gradients: Sequence[Tensor]
     logits: Tensor
@@ -135,9 +136,15 @@ def descend(
     on_epoch: Callable[[Epoch], None] | None = None,
     optimiser: torch.optim.Optimizer | None = None,
 ) -> None:
-    """Train ``tensors`` in place on ``count`` images: ``step(indices, epoch)`` differentiates the loss of a batch.
+    """Train tensors in place.
 
-    ``optimiser`` is SGD with the recipe's momentum and weight decay by default.
+    Args:
+        tensors: tensors to train.
+        count: number of images.
+        step: function of (image indices, epoch) that returns the gradients of a batch.
+        recipe: hyperparameters.
+        on_epoch: called after each epoch.
+        optimiser: by default SGD with the recipe's momentum and weight decay.
     """
     optimiser = optimiser or torch.optim.SGD(
         tensors, lr=recipe.learning_rate, momentum=recipe.momentum, weight_decay=recipe.weight_decay
