@@ -174,7 +174,7 @@ def test_concurrent_writers_and_readers(tmp_path: Path) -> None:
 def test_a_cache_that_cannot_be_written_is_said_once_and_done_without(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
     cache = FeatureCache(tmp_path / "file" / "cache")
-    with pytest.warns(UserWarning, match="feature cache is no longer written") as caught:
+    with pytest.warns(UserWarning, match="feature cache is disabled") as caught:
         evaluate(dataset(3), backbone(), settings(), out=tmp_path / "run", cache=cache)
     assert len(caught) == 1
     evaluate(dataset(3), backbone(), settings(), out=tmp_path / "other")

@@ -1,4 +1,4 @@
-"""Images → views → image tower → features: one pipeline, and its cache on disk."""
+"""Pipeline from images to image features, and its cache on disk."""
 
 from otpt.features.cache import CacheInfo, FeatureCache, default_cache_folder
 from otpt.features.pipeline import EncodedImage, FeaturePipeline, ImageTask

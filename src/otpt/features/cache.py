@@ -1,13 +1,13 @@
-"""Image features on disk: encoded once, reused by later runs with other methods, prompts, weights or class names.
+"""Cache of image features on disk, shared by runs with different methods, prompts, weights and class names.
 
-The key covers all that the features depend on: backbone (weights, precision, compiled or not, kind of device),
-preprocessing, view recipe, seed and the image's content. It leaves out the number of views: view v is the same for any
-number, so an entry with 64 views also serves a run that needs one. Entries of other kinds are gradients at an initial
-context, contexts that are expensive to compute, and digests of image files, which spare a warm run reading them.
+The key contains everything that determines the features: backbone (weights, precision, compilation, device type),
+preprocessing, view recipe, seed and image content. It does not contain the number of views: an entry with 64 views also
+serves a run with one view. Other kinds of entries are gradients at an initial context, contexts that are expensive to
+compute, and digests of image files, so that unchanged files are not read again.
 
-An entry is one file: a checksum of key and content, then the content. It is written under a temporary name and renamed,
-so several processes may share a cache; a damaged entry is recomputed. The least recently used entries are deleted when
-the cache exceeds its bound.
+An entry is a file with a checksum of key and content, followed by the content. It is written atomically, so processes
+can share a cache. A corrupt entry is recomputed. When the cache exceeds its maximum size, the least recently used
+entries are deleted.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ if TYPE_CHECKING:
     from otpt.views import ViewRecipe
 
 DEFAULT_SIZE = 20 * 10**9
-"""Bytes; ImageNet's 50,000 test images take 7.0 GB with 64 views of ViT-B/16 and their gradients."""
+"""Default size in bytes; the 50,000 validation images of ImageNet need 7.0 GB (ViT-B/16, 64 views, with gradients)."""
 
 KINDS = ("features", "gradients", "contexts", "digests")
-"""Kinds of entries: their folder and their suffix."""
+"""Kinds of entries, also their folders and suffixes."""
 _CHECKSUM = 32
 _RECENT = 2 * 10**9
-"""Nanoseconds after a change of a file in which a second change could go unnoticed."""
-_lock = threading.Lock()  # of all caches: an object that holds a lock cannot be sent to other processes
+"""Time in nanoseconds within which a second change of a file may leave its modification time unchanged."""
+_lock = threading.Lock()  # global, because objects with a lock cannot be pickled
 
 
 def default_cache_folder() -> Path:
-    """``OTPT_CACHE``, or the platform's cache folder of the user."""
+    """Return ``OTPT_CACHE``, or the platform's cache folder of the user."""
     if given := os.environ.get("OTPT_CACHE"):
         return Path(given).expanduser()
     if sys.platform == "win32":
@@ -61,7 +61,7 @@ def default_cache_folder() -> Path:
 
 @dataclass(frozen=True)
 class CacheInfo:
-    """Number of entries with features, gradients and contexts, and the bytes of all entries."""
+    """Numbers of features (``entries``), gradients and contexts in a cache, and its size in bytes."""
 
     folder: Path
     entries: int
@@ -71,11 +71,11 @@ class CacheInfo:
 
 
 class FeatureCache:
-    """Arrays by kind and key; thread-safe.
+    """Thread-safe cache of arrays by kind and key.
 
     Args:
-        folder: created at the first write.
-        max_bytes: bound of its size; exceeded by a twentieth at most for each process that writes.
+        folder: folder, created on the first write; :func:`default_cache_folder` by default.
+        max_bytes: maximum size; may be exceeded by 5 % per writing process.
     """
 
     def __init__(self, folder: str | Path | None = None, *, max_bytes: int = DEFAULT_SIZE) -> None:
@@ -83,11 +83,11 @@ class FeatureCache:
             raise OtptError(f"The size of the feature cache is {max_bytes} bytes; expected 1 or more.")
         self.folder = Path(folder).expanduser() if folder is not None else default_cache_folder()
         self.max_bytes = max_bytes
-        self._unchecked_bytes = math.inf  # written since the last check of the bound
+        self._unchecked_bytes = math.inf  # bytes written since the last check of the size
         self._writable = True
 
     def get(self, key: str, *, kind: str = "features") -> npt.NDArray[np.floating] | None:
-        """Return the array of a key, or None if it is missing or damaged."""
+        """Return the array of a key, or None if it is missing or corrupt."""
         data = self._read(kind, key)
         return None if data is None else np.load(io.BytesIO(data), allow_pickle=False)
 
@@ -107,7 +107,7 @@ class FeatureCache:
         self._write("digests", key, digest.encode())
 
     def info(self) -> CacheInfo:
-        """Count entries and bytes."""
+        """Return the number of entries and the size."""
         entries = list(self._entries())
         counts = [sum(path.suffix == f".{kind}" for _, _, path in entries) for kind in KINDS]
         return CacheInfo(self.folder, counts[0], counts[1], sum(size for _, size, _ in entries), counts[2])
@@ -121,7 +121,7 @@ class FeatureCache:
         return before
 
     def shrink(self) -> None:
-        """Delete the least recently used entries until the size is within its bound."""
+        """Delete the least recently used entries until the cache does not exceed its maximum size."""
         self._unchecked_bytes = 0
         remove_leftovers(self.folder)
         entries = sorted(self._entries())
@@ -143,12 +143,12 @@ class FeatureCache:
         checksum, content = data[:_CHECKSUM], data[_CHECKSUM:]
         if hashlib.sha256(key.encode() + content).digest() != checksum:
             return None
-        with suppress(OSError):  # a read-only cache is still a cache
+        with suppress(OSError):  # read-only cache
             os.utime(path)
         return content
 
     def _write(self, kind: str, key: str, content: bytes) -> None:
-        """Write an entry; warn once if the cache is not writable, then leave it alone."""
+        """Write an entry; if the cache is not writable, warn once and stop writing."""
         if not self._writable:
             return
         checksum = hashlib.sha256(key.encode() + content).digest()
@@ -158,20 +158,20 @@ class FeatureCache:
             with _lock:
                 first, self._writable = self._writable, False
             if first:
-                warnings.warn(f"The feature cache is no longer written: {error}", stacklevel=3)
+                warnings.warn(f"Writing to the feature cache is disabled: {error}", stacklevel=3)
             return
         self._unchecked_bytes += len(content)
         if self._unchecked_bytes > self.max_bytes // 20:
             self.shrink()
 
     def _entries(self) -> Iterator[tuple[int, int, Path]]:
-        """(time of last use, bytes, file) of each entry."""
+        """Yield (time of last use, bytes, path) of each entry."""
         for kind in KINDS:
             paths: list[Path] = []
-            with suppress(OSError):  # a folder that cannot be listed now
+            with suppress(OSError):  # folder not readable
                 paths += (self.folder / kind).glob(f"*/*.{kind}")
             for path in paths:
-                with suppress(OSError):  # another process may just have deleted it
+                with suppress(OSError):  # deleted by another process
                     stat = path.stat()
                     yield stat.st_mtime_ns, stat.st_size, path
 
@@ -180,7 +180,7 @@ class FeatureCache:
 
 
 def feature_key(backbone: Backbone, recipe: ViewRecipe, seed: int, features: str, image: str) -> str:
-    """64 hexadecimal digits of all that the features of an image depend on."""
+    """Return the cache key of the features of an image, 64 hexadecimal digits."""
     facts = {
         "backbone": backbone.fingerprint,
         "precision": backbone.precision,
@@ -196,9 +196,9 @@ def feature_key(backbone: Backbone, recipe: ViewRecipe, seed: int, features: str
 
 
 def file_key(source: Any) -> str | None:
-    """64 hexadecimal digits of a file's path, size and times of its last changes.
+    """Return a digest of a file's path, size and modification times, as 64 hexadecimal digits.
 
-    None for images that are not files, and for a file that changed within the last two seconds.
+    Return None for images that are not files, and for files modified within the last two seconds.
     """
     if not isinstance(source, (str, Path)):
         return None

@@ -1,4 +1,4 @@
-"""A caller's images: one or many, in any form, read lazily."""
+"""Normalisation of the caller's images: one or many, in any form, read lazily."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from otpt.images import ImageSource, NamedImage, is_array, is_file_object, read_
 
 
 class ImageInput(NamedTuple):
-    """Name of an image in messages, function that returns it, and key of its views (None: its content)."""
+    """Image name in messages, function that returns the image, and key of its views (None: digest of its content)."""
 
     shown: str
     source: Callable[[], ImageSource]
@@ -22,41 +22,41 @@ class ImageInput(NamedTuple):
 
 
 def is_one_image(given: Any) -> bool:
-    """Whether this is a single image, not a list, an iterator or a batch (B, C, H, W)."""
+    """Return whether an object is a single image, not a list, an iterator or a batch (B, C, H, W)."""
     if is_array(given):
         return bool(given.ndim != 4)
     one = (str, bytes, bytearray, memoryview, os.PathLike, Image.Image)
-    several = isinstance(given, Iterable) or hasattr(given, "__getitem__")  # as data sets of torch have it
+    several = isinstance(given, Iterable) or hasattr(given, "__getitem__")  # torch data sets need not be iterable
     return isinstance(given, one) or is_file_object(given) or not several
 
 
 def image_inputs(images: Iterable[Any], image_ids: Iterable[str] | None = None) -> Iterator[ImageInput]:
-    """Yield the images in order, lazily.
+    """Lazily yield images in order.
 
-    ``images`` may hold images, batches (B, C, H, W) or (images, labels) pairs of a data loader, rows of a Hugging Face
-    data set, or :class:`NamedImage` items of :func:`otpt.data.open_source`.
+    ``images`` may contain images, batches (B, C, H, W) or (images, labels) pairs of a data loader, rows of a Hugging
+    Face data set, or :class:`NamedImage` items of :func:`otpt.data.open_source`.
     """
     if is_one_image(images):
-        words = repr(images[:100]) if isinstance(images, str) else f"({type(images).__name__})"
+        shown = repr(images[:100]) if isinstance(images, str) else f"({type(images).__name__})"
         raise OtptError(
-            f"A single image {words} was given; expected a list of images or a batch (B, C, H, W); write [image]."
+            f"images is a single image {shown}; expected a list of images or a batch (B, C, H, W): pass [image]."
         )
     names = None if image_ids is None else iter(image_ids)
     for position, image in enumerate((each for item in images for each in _images_of(item)), start=1):
         name = None if names is None else next(names, None)
         if names is not None and name is None:
-            raise OtptError("There must be as many image ids as images; one list is shorter.")
+            raise OtptError("The numbers of images and image ids differ; expected one id per image.")
         if isinstance(image, NamedImage):
             yield ImageInput(image.id, image.read, name)
             continue
         shown = str(image) if isinstance(image, (str, os.PathLike)) else f"image {position}"
         yield ImageInput(shown, _source(image), name)
     if names is not None and next(names, None) is not None:
-        raise OtptError("There must be as many image ids as images; one list is shorter.")
+        raise OtptError("The numbers of images and image ids differ; expected one id per image.")
 
 
 def _images_of(item: Any) -> Iterable[Any]:
-    """The images of an item: an image, a batch, a pair of images and labels, or a row."""
+    """Return the images of an item: an image, a batch, a pair of images and labels, or a row."""
     if isinstance(item, NamedImage):
         return (item,)
     if isinstance(item, (tuple, list)) and item and not isinstance(item[0], (int, float)):
@@ -64,13 +64,13 @@ def _images_of(item: Any) -> Iterable[Any]:
     if isinstance(item, Mapping):
         found = next((item[name] for name in ("image", "img", "pixel_values", "jpg", "png") if name in item), None)
         if found is None:
-            raise OtptError(f"A row of the data has the columns {list(item)}; expected one called 'image'.")
+            raise OtptError(f"A row of the data has the columns {list(item)}; expected a column 'image'.")
         item = found
     return item if is_array(item) and item.ndim == 4 else (item,)
 
 
 def _source(image: ImageSource) -> Callable[[], ImageSource]:
-    """Return a function that returns the image; a file object is read now, in the caller's thread."""
+    """Return a function that returns the image; a file object is read immediately, in the caller's thread."""
     if isinstance(image, Image.Image) or not is_file_object(image):
         return lambda: image
     try:

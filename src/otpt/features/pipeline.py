@@ -1,7 +1,7 @@
-"""Images → image features, in order: from the cache, or by making and encoding views.
+"""Pipeline from images to image features, with a cache.
 
-Threads query the cache, decode and augment ahead while the image tower fills the cores. A cached image is neither
-decoded nor encoded, and not even read if its file looks unchanged.
+Threads query the cache, decode and augment images in advance while the image tower runs. A cached image is neither
+decoded nor encoded, and not read if its file is unchanged.
 """
 
 from __future__ import annotations
@@ -31,33 +31,33 @@ from otpt.images import LIMITS, ImageFeatures, ImageSource, UrlLimits, open_with
 from otpt.transfers import to_device, to_host
 from otpt.views import ViewRecipe, make_views
 
-_MOST_THREADS = 16
-_KEPT_PIXELS = 4 * 2**20
-"""Largest image that stays decoded until its further views are made; a larger one is opened again."""
+_MAX_THREADS = 16
+_MAX_RETAINED_PIXELS = 4 * 2**20
+"""Maximum number of pixels of an image that stays decoded between rounds; larger images are opened again."""
 
 _In = TypeVar("_In")
 _Out = TypeVar("_Out")
 
 Opened = tuple[Image.Image, str]
-"""An RGB image and the digest of its content."""
+"""RGB image and digest of its content."""
 
 
 @dataclass(frozen=True)
 class ImageTask:
-    """An image to encode.
+    """Image to encode.
 
     Attributes:
-        key: the caller's name of the image; messages show ``str(key)``.
-        source: returns what to open; called by any thread.
-        recipes: the views to encode, each kind once (:attr:`ViewRecipe.kind`).
-        seed: of the views.
-        image_id: keys the random views; None for the digest of the content.
-        keep_image: a method needs the image itself.
-        predictor: predicts the image in :func:`otpt.methods.predictor.stream`.
-        urls: limits of downloads; None refuses URLs.
-        wanted: returns whether the result is still needed; None for always.
-        pixels: of the decoded image, for :class:`PixelBudget`; 0 if not counted.
-        first_pass: only for methods that see all images first; its prediction is not used.
+        key: the caller's key of the image; messages show ``str(key)``.
+        source: thread-safe function that returns the image source.
+        recipes: views to encode, at most one recipe per :attr:`ViewRecipe.kind`.
+        seed: seed of the views.
+        image_id: key of the random views; None for the digest of the content.
+        keep_image: whether a method needs the image itself.
+        predictor: predictor of the image in :func:`otpt.methods.predictor.stream`.
+        urls: limits for downloads; None rejects URLs.
+        wanted: function that returns whether the result is still needed; None for always.
+        pixels: number of pixels counted in the :class:`PixelBudget`.
+        first_pass: whether the prediction is discarded, in the first pass of methods that see all images first.
     """
 
     key: Any
@@ -74,20 +74,20 @@ class ImageTask:
 
     @property
     def abandoned(self) -> OtptError | None:
-        """The error if the result is no longer needed."""
+        """Error if the result is no longer needed, or None."""
         gone = self.wanted is not None and not self.wanted()
         return OtptError("The result of this image is no longer needed.") if gone else None
 
 
 class PixelBudget:
-    """Bound of the pixels of decoded images in memory; an image beyond the bound is decoded alone."""
+    """Limit on the total number of pixels decoded concurrently; a larger image is decoded alone."""
 
     def __init__(self, pixels: int) -> None:
         self._limit, self._used, self._change = pixels, 0, threading.Condition()
 
     @contextmanager
     def hold(self, pixels: int) -> Iterator[None]:
-        """Wait for this part of the budget, then hold it."""
+        """Wait until the pixels fit the budget, and reserve them within the block."""
         with self._change:
             self._change.wait_for(lambda: not self._used or self._used + pixels <= self._limit)
             self._used += pixels
@@ -101,16 +101,17 @@ class PixelBudget:
 
 @dataclass(eq=False)
 class EncodedImage:
-    """An image and its features.
+    """Image with its features.
 
     Attributes:
-        features: by kind of views, unit features (n, D) of the first views, on the backbone's device.
-        pixels: by kind, (m, 3, S, S) of the next views to encode.
-        missing: by kind, the number of views required.
-        digest: of the image's content.
-        opened: the decoded image, if it is needed again.
-        error: the reason why there are no features.
-        new: whether it has features that the cache lacks.
+        task: task of the image.
+        features: unit features (n, D) of the first n views on the backbone's device, by kind of views.
+        pixels: next views to encode (m, 3, S, S), by kind.
+        missing: number of views required, by kind.
+        digest: digest of the image content.
+        opened: decoded image, if it is needed again.
+        error: reason for missing features, or None.
+        new: whether it has features that are not in the cache.
     """
 
     task: ImageTask
@@ -123,26 +124,27 @@ class EncodedImage:
     new: bool = False
 
     def open(self) -> Opened:
-        """Return the decoded image; open it again if necessary."""
+        """Return the decoded image and its digest, opening the image again if necessary."""
         found = self.opened or open_with_digest(self.task.source(), urls=self.task.urls)
         if self.digest and found[1] != self.digest:
-            raise OtptError("The image changed between two reads; leave its file unchanged and try again.")
+            raise OtptError("The image changed between two reads; do not modify its file, and try again.")
         return found
 
 
 class FeaturePipeline:
-    """Features of images, in order.
+    """Encoder of images to features, in order.
 
     Args:
-        cache: None to encode everything.
-        threads: number of threads that decode and augment; by default one per core, 16 at most; 0 for the calling
-            thread alone.
-        features: "full" precision of the backbone, or rounded to "float16".
-        fixed_chunks: encode views in chunks of a fixed size, so that a view has the same bits in any batch; otherwise
-            few views are encoded faster and agree to rounding.
-        pixels: bound of decoded images in memory; None for no bound.
-        clock: called from any thread with a task, "decode", "views", "encode" or "predict", and the seconds it took
-            for the image or its batch.
+        backbone: backbone with the image tower.
+        cache: cache of features, or None.
+        threads: number of threads that decode and augment; by default one per core, at most 16; 0 uses the calling
+            thread.
+        features: "full" precision of the backbone, or "float16" for rounded features.
+        fixed_chunks: encode views in chunks of a fixed size, which makes features bitwise independent of the batch;
+            otherwise few views are encoded faster.
+        pixels: limit on concurrently decoded images, or None.
+        clock: called from any thread with a task, the name of a step ("decode", "views", "encode" or "predict"), and
+            its duration in seconds for the image or its batch.
     """
 
     def __init__(
@@ -159,12 +161,12 @@ class FeaturePipeline:
         if threads is not None and threads < 0:
             raise OtptError(f"The number of threads is {threads}; expected 0 or more.")
         self._backbone, self._cache, self._form = backbone, cache, features
-        self._threads = min(os.cpu_count() or 1, _MOST_THREADS) if threads is None else threads
+        self._threads = min(os.cpu_count() or 1, _MAX_THREADS) if threads is None else threads
         self._clock, self._pixels, self._fixed_chunks = clock, pixels, fixed_chunks
         self._dtype: Any = np.float64 if backbone.dtype == torch.float64 else np.float32
 
     def __call__(self, tasks: Iterable[ImageTask]) -> Iterator[tuple[ImageTask, EncodedImage | OtptError]]:
-        """Yield (task, the features of all its views or the error), in order."""
+        """Yield (task, encoded image or error) in order, with the features of all views."""
         whole = (replace(task, recipes=[each.of(each.n_views) for each in task.recipes]) for task in tasks)
         for batch in self.batches(whole):
             self.store(batch)
@@ -172,9 +174,9 @@ class FeaturePipeline:
                 yield image.task, image.error or image
 
     def batches(self, tasks: Iterable[ImageTask]) -> Iterator[list[EncodedImage]]:
-        """Yield encoded images in batches that fill the image tower; tasks are read a few ahead.
+        """Yield encoded images in batches of about :attr:`Backbone.views_at_once` views; tasks are read lazily.
 
-        Of a recipe in rounds only the first round is encoded; see :meth:`encode_more`.
+        For a recipe with rounds, only the first round is encoded; see :meth:`encode_more`.
         """
         waiting: list[EncodedImage] = []
         views = 0
@@ -192,18 +194,18 @@ class FeaturePipeline:
             yield self._encode(waiting)
 
     def reopening(self, images: Sequence[EncodedImage]) -> AbstractContextManager[None]:
-        """Hold the pixel budget of images that a method opens again."""
+        """Return a context manager that reserves the pixel budget of images that a method opens again."""
         again = sum(image.task.pixels for image in images if image.task.keep_image and image.opened is None)
         return nullcontext() if self._pixels is None or not again else self._pixels.hold(again)
 
     def encode_more(self, images: list[EncodedImage]) -> None:
-        """Make and encode the views in :attr:`EncodedImage.missing`."""
+        """Compute and encode the views in :attr:`EncodedImage.missing`."""
         for made in look_ahead(self._make_missing, images, self._threads):
             made.result()
         self._encode(images)
 
     def store(self, images: Sequence[EncodedImage]) -> None:
-        """Write new features to the cache, after one copy to the host."""
+        """Write new features to the cache, with a single copy to the host."""
         if self._cache is None:
             return
         new = {
@@ -217,7 +219,7 @@ class FeaturePipeline:
             self._cache.put(key, features.numpy())
 
     def _prepare(self, task: ImageTask) -> EncodedImage:
-        """Query the cache, or decode the image and make its first views; called by any thread."""
+        """Read the features from the cache, or decode the image and compute its first views; thread-safe."""
         image = EncodedImage(task)
         with nullcontext() if self._pixels is None else self._pixels.hold(task.pixels):
             try:
@@ -251,11 +253,11 @@ class FeaturePipeline:
         image.missing = {recipe.kind: min((recipe.n_views, *recipe.rounds)) for recipe in unknown}
         self._make_missing(image)
         again = task.keep_image or any(recipe.rounds for recipe in task.recipes)
-        if not again or opened.width * opened.height > _KEPT_PIXELS:
+        if not again or opened.width * opened.height > _MAX_RETAINED_PIXELS:
             image.opened = None
 
     def _make_missing(self, image: EncodedImage) -> None:
-        """Make the views in :attr:`EncodedImage.missing`; called by any thread."""
+        """Compute the views in :attr:`EncodedImage.missing`; thread-safe."""
         task = image.task
         try:
             opened, digest = image.open()
@@ -309,7 +311,7 @@ class FeaturePipeline:
                 self._clock(task, part, seconds)
 
     def _cached(self, task: ImageTask, digest: str) -> dict[str, Tensor]:
-        """Cached features by kind of views; of a recipe in rounds, all cached rounds."""
+        """Return the cached features by kind of views; for a recipe with rounds, of all cached rounds."""
         found: dict[str, Tensor] = {}
         if self._cache is None or task.image_id is not None:
             return found
@@ -327,7 +329,7 @@ class FeaturePipeline:
 
 
 def look_ahead(work: Callable[[_In], _Out], items: Iterable[_In], threads: int) -> Iterator[Future[_Out]]:
-    """Yield the results in order; threads work on the next items, at most ``threads`` + 2 of them."""
+    """Yield the futures of ``work(item)`` in order, while threads process up to ``threads`` + 2 further items."""
     if threads == 0:
         for item in items:
             done: Future[_Out] = Future()
@@ -335,15 +337,15 @@ def look_ahead(work: Callable[[_In], _Out], items: Iterable[_In], threads: int) 
             yield done
         return
     source = iter(items)
-    under_way: deque[Future[_Out]] = deque()
+    pending: deque[Future[_Out]] = deque()
     pool = ThreadPoolExecutor(threads, thread_name_prefix="otpt-features")
     try:
         while True:
-            for item in islice(source, threads + 2 - len(under_way)):
-                under_way.append(pool.submit(work, item))
-            if not under_way:
+            for item in islice(source, threads + 2 - len(pending)):
+                pending.append(pool.submit(work, item))
+            if not pending:
                 return
-            yield under_way.popleft()
+            yield pending.popleft()
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
 
@@ -357,9 +359,9 @@ def embed(
     workers: int | None = None,
     urls: UrlLimits | None = LIMITS,
 ) -> Iterator[npt.NDArray[np.floating] | OtptError]:
-    """Yield unit features (D,) of images, in order; the error of a bad image instead.
+    """Yield unit features (D,) of images in order, or the error of an unusable image.
 
-    The unit features of several views are averaged and normalised.
+    Features of several views are averaged and normalised.
     """
     recipe = views if isinstance(views, ViewRecipe) else ViewRecipe(n_views=views)
     tasks = (
