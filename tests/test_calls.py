@@ -299,7 +299,7 @@ def test_methods_that_need_words_refuse_in_a_sentence() -> None:
         ):
             fresh(method).set_classes(NAMES, **options)
     clf = fresh("zero-shot").set_classes({"cat": "a cat.", "dog": "a dog."})
-    with pytest.raises(OtptError, match="set with descriptions, which leave none"):
+    with pytest.raises(OtptError, match="set with descriptions, which have none"):
         clf.compare(image(), ["zero-shot", "o-tpt"])
     with pytest.raises(OtptError, match="starts from 'templates-7', but the classes were set with text features"):
         fresh("zero-shot+templates-7").set_classes(NAMES, text_features=features)
@@ -334,7 +334,7 @@ def test_learned_contexts_and_attributes_come_from_files_as_on_the_command_line(
         assert same(fresh("coop+o-tpt", contexts=[source]).set_classes(NAMES)(image()), expected)
     with pytest.raises(OtptError, match="two prompts of the kind 'coop'"):
         fresh("coop+o-tpt", contexts=[path, context])
-    with pytest.raises(OtptError, match="give its file with --context"):
+    with pytest.raises(OtptError, match="pass its file with --context"):
         fresh("coop+o-tpt").set_classes(NAMES)
     attributes = {name: ["small", "large"] for name in NAMES}
     file = tmp_path / "attributes.json"

@@ -193,7 +193,7 @@ def test_what_is_missing_is_said_before_anything_is_computed() -> None:
     with pytest.raises(OtptError, match="No classes are set"):
         Classifier(backbone).predict(image(1))
     clf = classifier()
-    with pytest.raises(OtptError, match="No method was given; expected at least one"):
+    with pytest.raises(OtptError, match="No methods were given; expected at least one"):
         clf.compare(image(1), [])
     with pytest.raises(OtptError, match="a single calibration; expected a list"):
         clf.use_calibrations("cal.json")

@@ -1,4 +1,4 @@
-"""Objectives minimised by steps on the context: pure functions of the selected views' logits or of the text features.
+"""Objectives of context tuning: pure functions of the selected views' logits or of the text features.
 
 *View objectives* take the logits (…, k, C) of the k selected views of each image; *text objectives* take the text
 features (…, C, D) alone, and therefore have the same gradient for every image at the shared init. All return (…).
@@ -31,18 +31,18 @@ Range = tuple[Tensor, Tensor]
 
 
 def fraction_of(views: int, fraction: float) -> int:
-    """Return max(1, int(V·fraction)): 6 of 64 views at 10 %."""
+    """Return max(1, int(V·fraction)), such as 6 of 64 views for 10 %."""
     return max(int(views * fraction), 1)
 
 
 def view_entropies(logits: Tensor) -> Tensor:
-    """H_v = −Σ_c p_vc log p_vc for each view: (…, V, C) → (…, V)."""
+    """Compute the entropy H_v = −Σ_c p_vc log p_vc of each view: (…, V, C) → (…, V)."""
     log_p = logits.log_softmax(dim=-1)
     return -(log_p.exp() * log_p).sum(dim=-1)
 
 
 def select_confident(logits: Tensor, count: int) -> Tensor:
-    """Indices of the ``count`` views of smallest entropy, ascending: (…, V, C) → (…, count).
+    """Return the indices of the ``count`` views of lowest entropy, ascending: (…, V, C) → (…, count).
 
     The first index is the most confident view. Ties keep the order of the views.
     """
@@ -50,12 +50,12 @@ def select_confident(logits: Tensor, count: int) -> Tensor:
 
 
 def select_fraction(logits: Tensor, fraction: float) -> Tensor:
-    """Indices of the int(V·fraction) most confident views, at least one: (…, V, C) → (…, n)."""
+    """Return the indices of the int(V·fraction) most confident views, at least one: (…, V, C) → (…, n)."""
     return select_confident(logits, fraction_of(logits.shape[-2], fraction))
 
 
 def select_strong(logits: Tensor, count: int) -> Tensor:
-    """Indices of the clean view, then of the most confident augmented views: (…, V, C) → (…, count)."""
+    """Return the indices of the clean view and the most confident augmented views: (…, V, C) → (…, count)."""
     strong = 1 + select_confident(logits[..., 1:, :], count - 1)
     return torch.cat([torch.zeros_like(strong[..., :1]), strong], dim=-1)
 
@@ -65,18 +65,18 @@ SELECTED_BY = {"confident": select_confident, "strong": select_strong}
 
 
 def strong_views(logits: Tensor, strong_ratio: float = 0.1) -> Tensor:
-    """Ω, the int((V − 1)·ratio) augmented views of smallest entropy, at least one: (…, V, C) → (…, n) indices.
+    """Return the indices of Ω, the int((V − 1)·ratio) augmented views of lowest entropy: (…, V, C) → (…, n).
 
-    The clean view, which comes first, is never among them. Ties keep the order of the views.
+    Ω holds at least one view and never the clean view, which comes first. Ties keep the order of the views.
     """
     return select_strong(logits, fraction_of(logits.shape[-2] - 1, strong_ratio) + 1)[..., 1:]
 
 
 def clean_weight(all_views: Tensor, se_power: float = 1.0) -> Tensor:
-    """α = ½ + 0.4·sgn(r − ½)·|r − ½|^power, the clean view's weight in SE: (…, V, C) → (…).
+    """Compute the clean view's weight in SE, α = ½ + 0.4·sgn(r − ½)·|r − ½|^power: (…, V, C) → (…).
 
-    r is the fraction of the augmented views whose entropy is above the clean view's: the more confident the clean view
-    is in comparison, the larger its weight.
+    r is the fraction of augmented views with a higher entropy than the clean view, so a relatively confident clean view
+    gets a large weight.
     """
     entropies = view_entropies(all_views)
     centred = (entropies[..., 1:] > entropies[..., :1]).to(entropies.dtype).mean(dim=-1) - 0.5
@@ -131,7 +131,7 @@ def clip_reward(logits: Tensor, cosines: Tensor, sampled_classes: Annotated[int,
 
 
 def logit_range(row: Tensor) -> Range:
-    """(lo, hi) of reference logits: (…, C) → two of (…).
+    """Return the range (lo, hi) of reference logits: (…, C) → two tensors (…).
 
     The released code of Robust-adapt takes the most confident selected view under the prompt that is being tuned, so
     that the range itself carries gradient; its paper takes the zero-shot logits of the image, which are constants.
@@ -140,7 +140,7 @@ def logit_range(row: Tensor) -> Range:
 
 
 def rescale(logits: Tensor, lo: Tensor, hi: Tensor) -> Tensor:
-    """ℓ' = (ℓ − min ℓ)/(max ℓ − min ℓ)·(hi − lo) + lo along the last dimension; bounds (…, 1).
+    """Rescale to ℓ' = (ℓ − min ℓ)/(max ℓ − min ℓ)·(hi − lo) + lo along the last dimension; bounds (…, 1).
 
     Constant logits (0/0 in the formula) all become ``lo``: their softmax is uniform before and after.
     """
@@ -343,5 +343,5 @@ def attribute_intra(text_features: Tensor, attributes: int) -> Tensor:
 
 
 def _by_class(text_features: Tensor, attributes: int) -> Tensor:
-    """(…, C·A, D) → (…, C, A, D)."""
+    """Reshape (…, C·A, D) to (…, C, A, D)."""
     return text_features.unflatten(-2, (-1, attributes))

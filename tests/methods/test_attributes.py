@@ -90,4 +90,4 @@ def test_predict(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert [row["method"] for row in rows] == ["tca", "attributes"]
     assert rows[0]["confidence"] != rows[1]["confidence"]
     assert main(command) == 2
-    assert "give their file with --attributes" in capsys.readouterr().err
+    assert "pass a file with --attributes" in capsys.readouterr().err

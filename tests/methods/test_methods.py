@@ -158,7 +158,7 @@ def test_method_file(tmp_path: Path) -> None:
         ("[a]\nsteps = 1.5", "1.5"),
         ("[a]\nsteps = true", "True"),
         ("[a]\ntwo_step = 1", "1"),
-        ("[a]\nlearning-rate = 0.1\nlearning_rate = 0.2", "two spellings"),
+        ("[a]\nlearning-rate = 0.1\nlearning_rate = 0.2", "both - and _"),
         ('[a]\naggregate = "zero"\nsettings = { vote-ration = 1 }', "vote-ratio"),
     ],
 )

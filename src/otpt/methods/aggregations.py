@@ -1,4 +1,4 @@
-"""Aggregations: which views decide, and how."""
+"""Aggregations: functions that combine the predictions of the views of an image."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from otpt.objectives import fraction_of, select_fraction, strong_views, view_ent
 from otpt.registry import NONE, Count, Fraction, NonNegative, Positive, aggregation
 
 FROM_FEATURES = {"calibrate": (NONE,)}
-"""Aggregations that compute logits themselves leave nothing to rescale."""
+"""Aggregations that compute their own logits cannot be combined with a calibrator."""
 ROUNDS, TOLERANCE = 5, 1e-6
-"""MTA: rounds of the outer loop, which always runs to its end, and of both inner ones, which stop at a small change."""
+"""MTA: iterations of the outer loop, maximum iterations of the inner loops and their tolerance."""
 
 CleanWeight = Annotated[float, Field(ge=0, lt=1)]
 
@@ -132,7 +132,7 @@ def zero(logits: Tensor, logit_scale: float, vote_ratio: Fraction = 0.3, vote_te
 
 
 def _tie_break(tied: Tensor, views: Tensor) -> Tensor:
-    """The class of the first view (n, C) that is ``tied`` (C,); without one, the first view's best tied class."""
+    """Return the class of the first view (n, C) that is ``tied`` (C,), or else the first view's best tied class."""
     labels = views.argmax(dim=1)
     found = labels[tied[labels]]
     return found[0] if len(found) else views[0].masked_fill(~tied, -torch.inf).argmax()
@@ -162,9 +162,9 @@ def mta(
 
 
 def bandwidths(features: Tensor, neighbours: float) -> Tensor:
-    """h_i² = ½·mean of the int(f·(V−1)) smallest ‖v_i − v_j‖², j ≠ i: (V, D) → (V,).
+    """Compute h_i² = ½·mean of the int(f·(V−1)) smallest ‖v_i − v_j‖², j ≠ i: (V, D) → (V,).
 
-    At least one neighbour. For identical views a least bandwidth keeps the kernel finite.
+    At least one neighbour is used. A lower bound keeps the kernel finite for identical views.
     """
     distances = (features[:, None] - features).square().sum(dim=-1).fill_diagonal_(torch.inf)
     count = fraction_of(len(features) - 1, neighbours)
@@ -174,14 +174,14 @@ def bandwidths(features: Tensor, neighbours: float) -> Tensor:
 def mode(
     features: Tensor, probabilities: Tensor, bandwidth: Tensor, lambda_q: float, lambda_y: float
 ) -> tuple[Tensor, Tensor]:
-    """The mode m (D,), of norm one, and the views' weights y (V,), of features (V, D) and predictions p (V, C).
+    """Return the unit mode m (D,) and the view weights y (V,) from features (V, D) and predictions p (V, C).
 
     From m = v_0 and y = 1/V, five times:
 
         y ← softmax((K + λ_q·A·y)/λ_y)                           A_ij = p_i·p_j
         m ← Σ_i K_i y_i v_i / Σ_i K_i y_i, then normalised       K_i = exp(−‖v_i − m‖²/(2h_i²))
 
-    each repeated up to five times, until it changes by less than 1e-6.
+    where each update is iterated up to five times, until the change is below 1e-6.
     """
 
     def kernel(centre: Tensor) -> Tensor:
@@ -197,7 +197,7 @@ def mode(
                 break
         for _ in range(ROUNDS):
             own = kernel(centre) * weights
-            moved = own @ features  # its norm is divided out, and with it Σ K_i y_i
+            moved = own @ features  # normalising also removes the factor Σ K_i y_i
             before, centre = centre, moved / moved.norm()
             if (centre - before).norm() < TOLERANCE:
                 break
@@ -217,7 +217,7 @@ def reliability(
 
 
 def reliability_weights(features: Tensor, neighbours: int, temperature: float) -> Tensor:
-    """w = softmax(r/T), r_i the mean of the ``neighbours`` largest v_i·v_j, j ≠ i: (V, D) → (V,)."""
+    """Compute softmax(r/T), r_i the mean of the ``neighbours`` largest v_i·v_j, j ≠ i: (V, D) → (V,)."""
     cosines = (features @ features.mT).fill_diagonal_(-torch.inf)
     nearest = cosines.sort(dim=1, descending=True).values[:, : min(neighbours, len(features) - 1)]
     return (nearest.mean(dim=1) / temperature).softmax(dim=0)

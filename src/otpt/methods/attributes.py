@@ -38,7 +38,7 @@ def names_with_attributes(class_names: Sequence[str], attributes: Mapping[str, S
     """
     if not attributes:
         raise OtptError(
-            "No attributes of the classes were given, which a method starts from; give their file with --attributes "
+            "A method needs attributes of the classes, but none were given; pass a file with --attributes "
             "(in Python attributes={class: [attribute, …]})."
         )
     count = len(attributes.get(class_names[0], ()))

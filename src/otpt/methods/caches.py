@@ -30,8 +30,8 @@ _DOUBTFUL = (0.2, 0.5)
 _UNLIKELY = 0.03
 _NEGATIVE_BETA = 1.0
 
-# Published by data set; those without any take ImageNet's. BoostAdapter has no delta for ImageNet: a third party's
-# benchmark takes 1.
+# Published by data set; ImageNet's are the default. BoostAdapter has no delta for ImageNet; 1 is from a third-party
+# benchmark.
 CACHE_BETA = {
     "imagenet": 5, "imagenet-a": 5, "imagenet-v2": 8, "imagenet-r": 8, "imagenet-sketch": 7.45, "caltech101": 5,
     "dtd": 3, "eurosat": 8, "aircraft": 2, "food101": 1, "flowers102": 5, "pets": 7, "cars": 7, "sun397": 3,
@@ -61,14 +61,14 @@ _BOOST_CAUTION = (
 
 
 class ClassCache:
-    """Up to ``capacity`` entries for each class, sorted by rank, all classes in one tensor.
+    """Cache of up to ``capacity`` entries per class, sorted by rank, all classes in one tensor.
 
-    A full class takes a new entry only if its rank is smaller than the largest. The rank is the entropy, or for first
-    in, first out the negative of a counter.
+    A full class accepts a new entry only if its rank is below the largest. The rank is the entropy, or a negative
+    counter for a first-in, first-out cache.
 
     Args:
         shapes: of the tensors that an entry holds, such as [(D,)] for a feature.
-        like: a tensor of the type and on the device to use.
+        like: tensor whose dtype and device are used.
     """
 
     def __init__(self, classes: int, capacity: int, shapes: Sequence[tuple[int, ...]], *, like: Tensor) -> None:
@@ -88,32 +88,32 @@ class ClassCache:
 
     @property
     def ranks(self) -> Tensor:
-        """(C, n), n the largest number of entries of a class; infinite where there is no entry."""
+        """Ranks (C, n), n the largest number of entries of a class; infinite for missing entries."""
         return self._ranks[:, : self._filled]
 
     @property
     def present(self) -> Tensor:
-        """(C, n), whether there is an entry."""
+        """Mask (C, n) of existing entries."""
         return self.ranks.isfinite()
 
     def values(self, position: int = 0) -> Tensor:
-        """(C, n, …) tensors of the entries; 0 where there is none."""
+        """Return the tensors (C, n, …) of the entries, 0 for missing entries."""
         return self._values[position][:, : self._filled]
 
     def affinities(self, features: Tensor, beta: float) -> Tensor:
-        """exp(−β(1 − f·g)) of features (V, D) to all cached features g: (V, C, n), 0 where there is none."""
+        """Compute exp(−β(1 − f·g)) of features (V, D) and all cached features g: (V, C, n), 0 for missing entries."""
         return affinity(features, self.values(), beta) * self.present
 
 
 def affinity(features: Tensor, others: Tensor, beta: float) -> Tensor:
-    """exp(−β(1 − f·g)) of each f of (V, D) to each g of (…, D): (V, …)."""
+    """Compute exp(−β(1 − f·g)) of all pairs of features f (V, D) and g (…, D): (V, …)."""
     cosines = features @ others.flatten(end_dim=-2).mT
     return (beta * (cosines - 1)).exp().unflatten(1, others.shape[:-1])
 
 
 @dataclass(frozen=True)
 class ImageSummary:
-    """The f, ℓ and p of an image.
+    """Feature f, logits ℓ and probabilities p of an image.
 
     Attributes:
         feature: (D,); a mean over views is not normalised.
@@ -129,7 +129,7 @@ class ImageSummary:
 
     @property
     def label(self) -> int:
-        """The pseudo-label, arg max of the logits."""
+        """Pseudo-label, the argmax of the logits."""
         return int(self.logits.argmax())
 
 
@@ -177,7 +177,7 @@ def tda(
 
 
 def positive_cache(state: dict[str, Any], image: ImageSummary) -> ClassCache:
-    """The positive cache, including this image."""
+    """Insert the image into the positive cache and return the cache."""
     if "positive" not in state:
         state["positive"] = ClassCache(len(image.logits), POSITIVE, [image.feature.shape], like=image.feature)
     cache: ClassCache = state["positive"]
@@ -186,7 +186,7 @@ def positive_cache(state: dict[str, Any], image: ImageSummary) -> ClassCache:
 
 
 def negative_cache(state: dict[str, Any], image: ImageSummary, rank: Tensor) -> ClassCache:
-    """The negative cache of features and of classes that are not unlikely, including this image if it is doubtful."""
+    """Insert the image, if doubtful, into the negative cache of features and likely classes; return the cache."""
     if "negative" not in state:
         shapes = [image.feature.shape, image.logits.shape]
         state["negative"] = ClassCache(len(image.logits), NEGATIVE, shapes, like=image.feature)
@@ -198,13 +198,13 @@ def negative_cache(state: dict[str, Any], image: ImageSummary, rank: Tensor) -> 
 
 
 def doubtful(image: ImageSummary) -> bool:
-    """Whether 0.2 < η < 0.5, η = H/log₂C; H is in nats, so that η is at most ln 2 = 0.693."""
+    """Return whether 0.2 < η < 0.5, η = H/log₂C; H is in nats, so η is at most ln 2 = 0.693."""
     low, high = (bound * math.log2(len(image.logits)) for bound in _DOUBTFUL)
     return low < float(image.entropy) < high
 
 
 def negative_term(cache: ClassCache, rows: Tensor) -> Tensor:
-    """Σ over all entries (g, q) of exp(−(1 − f·g))·[0.03 < q_c < 1]: (V, D) → (V, C)."""
+    """Compute Σ exp(−(1 − f·g))·[0.03 < q_c < 1] over all entries (g, q): (V, D) → (V, C)."""
     affinities = cache.affinities(rows, _NEGATIVE_BETA)
     return affinities.flatten(start_dim=1) @ cache.values(1).flatten(end_dim=1)
 
@@ -263,7 +263,7 @@ def boost(
 
 
 def _kept(ranks: Tensor, labels: Tensor, entropies: Tensor, capacity: int) -> tuple[Tensor, Tensor]:
-    """The entries (C, n) and the views (k,) that a copy with ``capacity`` entries for each class retains."""
+    """Return masks of the entries (C, n) and the views (k,) among the ``capacity`` lowest ranks of each class."""
     history, views = ranks.isfinite(), torch.ones_like(labels, dtype=torch.bool)
     for label in labels.unique().tolist():
         here = (labels == label).nonzero()[:, 0]
@@ -309,9 +309,9 @@ def dmn(
 
 
 def _read(memory: ClassCache, text_features: Tensor, feature: Tensor, beta: float) -> Tensor:
-    """Σ_m exp(−β(1 − f·m))·m over the memory of each class and its text: f of (1, D) → (C, D).
+    """Compute Σ_m exp(−β(1 − f·m))·m over the memory of each class and its text: f (1, D) → (C, D).
 
-    As batched products over the classes: a memory of 1000 classes is too large to be copied for each image.
+    Uses batched products over the classes, since copying a memory of 1000 classes for each image is too slow.
     """
     stored = memory.values()
     cosines = torch.bmm(stored, feature.mT.expand(len(stored), -1, -1))[..., 0]
@@ -452,7 +452,7 @@ def dpe(
 
 
 def _residual_step(loss: Callable[..., Tensor], prototypes: Sequence[Tensor], rate: float) -> list[Tensor]:
-    """unit(P + R) of prototypes P after one AdamW step on residuals R from 0."""
+    """Return unit(P + R) of prototypes P after one AdamW step on residuals R from 0."""
     zeros = [torch.zeros_like(each) for each in prototypes]
     with torch.enable_grad():
         residuals = [each.clone().requires_grad_() for each in zeros]

@@ -41,7 +41,7 @@ def _check_coop(backbone: Backbone, settings: Settings, methods: Methods) -> Non
 
 
 def _base_classes(learned: CoopContext, methods: Sequence[Method]) -> tuple[str, ...] | None:
-    """The classes that a context was learned on, if a method needs them."""
+    """Return the classes that a context was learned on, or None if no method needs them."""
     asks = next((each.name for each in methods if "base_texts" in CALIBRATIONS[each.calibrate].parameters), None)
     if asks is None:
         return None
@@ -87,7 +87,7 @@ def _cocoop(backbone: Backbone, settings: Settings, methods: Methods, cache: Fea
     for condition in dict.fromkeys(method.condition for method in methods):
         own = tuple(method for method in methods if method.condition == condition)
         more = {"kind": ConditionalState, "context": learned, "model": backbone, "raw": condition == "raw"}
-        # no graph is shared, so none is built for these methods
+        # images have different contexts, so there is no shared graph to build
         state = text_state(backbone, settings, learned.prompt(), (), **more)
         found.append(PromptGroup(learned.kind, own, backbone, state, settings))
     return found

@@ -1,4 +1,4 @@
-"""The host phase of the path, image by image: calibrate and aggregate."""
+"""Host phase of the prediction path: calibration and aggregation of each image."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ from otpt.methods.state import Scores
 from otpt.registry import AGGREGATIONS, CALIBRATIONS, CLEAN, NONE, Component, describe, reason
 
 KEPT_INIT = "init-kept"
-"""Flag of an output whose gradient was not finite: the image was predicted with the initial prompt."""
+"""Flag of an image predicted with the initial prompt because its gradient was not finite."""
 
 Available = Mapping[str, Any]
-"""Parameters of functions by name (:data:`otpt.registry.AVAILABLE`)."""
+"""Function arguments by name (:data:`otpt.registry.AVAILABLE`)."""
 Extras = Mapping[str, float]
-"""Numbers of an image that become columns of the results."""
+"""Additional numbers of an image, stored as columns of the results."""
 
 _SUM_TOLERANCE = 1e-3
 
 
 @dataclass(frozen=True)
 class Output:
-    """A prediction of one image.
+    """Prediction of one image by one method.
 
     Attributes:
         probabilities: (C,) float64, summing to one.
         index: the predicted class.
-        flags: exceptions, such as :data:`KEPT_INIT`; usually empty.
-        extras: numbers that become columns of the results (``mean_cosine``, ``temperature`` …).
-        logits: (C,) of the clean view before calibration; None where more than the clean view decides.
+        flags: such as :data:`KEPT_INIT`; usually empty.
+        extras: additional columns of the results (``mean_cosine``, ``temperature`` …).
+        logits: (C,) of the clean view before calibration; None if other views contribute.
     """
 
     probabilities: npt.NDArray[np.float64]
@@ -57,7 +57,7 @@ class Output:
 
     @property
     def confidence(self) -> float:
-        """The largest probability."""
+        """Largest probability."""
         return float(self.probabilities.max())
 
 
@@ -76,7 +76,7 @@ def finish(
     """Calibrate and aggregate the scores of one image at the init (``before``) and after the adaptation (``now``).
 
     Args:
-        available: parameters of functions that are not computed here.
+        available: function arguments that are not computed here.
         settings: of the method's functions.
         tower: the backbone's kind of image tower, for published temperatures.
         official: round logits and softmax to float16 as the official scripts do.
@@ -88,7 +88,7 @@ def finish(
         assert before.view_logits is not None
         adapted, zero_shot = now.view_logits[0], before.view_logits[0]
     given = {**available, "adapted_text_features": now.text_features[0], "mean_cosine": float(now.mean_cosine[0])}
-    if now.features is not None:  # they may depend on the context
+    if now.features is not None:  # features that depend on the context
         given["features"] = now.features[0]
     logits, more = adapted, {"mean_cosine": given["mean_cosine"], **extras}
     if official or method.calibrate != NONE:
@@ -96,8 +96,8 @@ def finish(
         more |= own
     if method.aggregate == CLEAN:
         found = _softmax(logits[:1])[0]
-        # The class comes from the logits before calibration, which keeps their order while rounding may make ties of
-        # near-ties. The official scripts do take it from their rounded softmax, and a user's function may change it.
+        # The class is the argmax before calibration: calibration keeps the order, but rounding may create ties.
+        # The official scripts take the argmax of the rounded softmax, and custom functions may change the class.
         changes = official or bool(CALIBRATIONS[method.calibrate].digest)
         index = int((found if changes else now.logits[0]).argmax())
     else:
@@ -135,14 +135,14 @@ def calibrated(
     official: bool = False,
     name: str = "image",
 ) -> tuple[Tensor, Extras]:
-    """Rescale logits (V, C), given the zero-shot ones (V, C); also return extras. See :func:`finish`."""
+    """Calibrate logits (V, C) given the zero-shot logits (V, C) and return them with extras; see :func:`finish`."""
     if official:
         logits, zero_shot = _half(logits), _half(zero_shot)
     if method.calibrate == NONE:
         return logits, {}
     if method.calibrate == "temperature":
         return logits / (method.temperature or fixed_temperature(tower)), {}
-    if official:  # Robust-adapt keeps float16 logits, and rescales them in float32
+    if official:  # Robust-adapt stores float16 logits and rescales them in float32
         logits, zero_shot = logits.float(), zero_shot.float()
     own = {**available, "logits": logits, "zero_shot": zero_shot}
     return call_function(CALIBRATIONS[method.calibrate], "calibrator", own, settings, name, tuple(logits.shape))
@@ -158,7 +158,7 @@ def _softmax(logits: Tensor) -> Tensor:
 def _half(logits: Tensor) -> Tensor:
     half = logits.to(torch.float16)
     if not bool(torch.isfinite(half).all()):
-        raise OtptError("expected logits within ±65504, what float16 holds, but got a larger one.")
+        raise OtptError("expected logits within ±65504, the range of float16, but got a larger one.")
     return half
 
 
@@ -170,11 +170,11 @@ def call_function(
     name: str,
     shape: tuple[int, ...] | None,
 ) -> tuple[Any, Extras]:
-    """Call a function for the image ``name``: a finite tensor of this shape, or for None True or False; and extras."""
+    """Call a function for the image ``name``; return a finite tensor of ``shape``, or a bool if None, and extras."""
     try:
         found = value.call(available, settings)
     except Exception as error:
-        if not value.digest:  # one of ours
+        if not value.digest:  # a built-in function
             raise
         inputs: dict[str, Any] = {key: available.get(key) for key in value.parameters}
         shapes = [f"{key} of shape {tuple(each.shape)}" for key, each in inputs.items() if hasattr(each, "shape")]

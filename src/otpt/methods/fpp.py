@@ -37,16 +37,16 @@ from otpt.settings import Fpp, Settings
 from otpt.threads import in_threads, one_thread
 
 FROM_WORDS = "fpp-words"
-"""The init that starts from words in place of random vectors."""
+"""Name of the init that starts from words instead of random vectors."""
 _made: WeakKeyDictionary[Backbone, dict[str, Prompt]] = WeakKeyDictionary()
-"""Contexts by backbone and key: a classifier prepares its texts again for each set of methods."""
+"""Contexts by backbone and key, reused when a classifier prepares other methods."""
 
 
 def fpp_prompt(
     backbone: Backbone, settings: Settings, *, from_words: bool = False, cache: FeatureCache | None = None
 ) -> Prompt:
-    """The prompt that FPP trains for the classes of the settings; cached in memory and on disk."""
-    facts = {  # all that the context depends on, rounding included
+    """Return the prompt trained by FPP for the classes of the settings, cached in memory and on disk."""
+    facts = {  # everything that determines the context, rounding included
         "backbone": backbone.fingerprint,
         "precision": backbone.precision,
         "device": backbone.device.type,
@@ -75,33 +75,33 @@ def fpp_prompt(
 
 
 def draw(seed: int, what: str, *shape: int) -> Tensor:
-    """Standard normal float64 numbers on the CPU that depend on (seed, what, shape) alone."""
+    """Draw standard normal float64 numbers on the CPU, determined by (seed, what, shape)."""
     key = hashlib.sha256(f"otpt fpp 1\n{seed}\n{what}".encode()).digest()
     generator = torch.Generator().manual_seed(int.from_bytes(key[:8], "big"))
     return torch.randn(shape, generator=generator, dtype=torch.float64)
 
 
 def draw_noise(seed: int, step: int, *, noises: int, tokens: int, length: int, width: int) -> tuple[Tensor, Tensor]:
-    """Noise of one step, of variance one, the same for all classes.
+    """Draw the noise of one step, of variance one, shared by all classes.
 
-    On the context (noises, tokens, W), and on the other token vectors by their position in the text (noises, L, W).
+    Returns noise on the context (noises, tokens, W) and on the other token vectors by position (noises, L, W).
     """
     drawn = draw(seed, f"step {step}", noises, tokens + length, width)
     return drawn[:, :tokens], drawn[:, tokens:]
 
 
 def alignment(text_features: Tensor, reference: Tensor) -> Tensor:
-    """(1/C) Σ_c ‖T_c − T⁰_c‖², of (C, D) and (C, D)."""
+    """Compute (1/C) Σ_c ‖T_c − T⁰_c‖² of features T and T⁰ (C, D)."""
     return (text_features - reference).square().sum(dim=-1).mean()
 
 
 def flatness(text_features: Tensor, noisy: Tensor) -> Tensor:
-    """The mean cosine between unit text features (C, D) and noisy ones (N, C, D)."""
+    """Compute the mean cosine between unit text features (C, D) and noisy ones (N, C, D)."""
     return (text_features * noisy).sum(dim=-1).mean()
 
 
 def initial_prompt(backbone: Backbone, settings: Fpp, *, from_words: bool) -> Prompt:
-    """The words, or random vectors before the class name."""
+    """Return a prompt of the words, or of random vectors before the class name."""
     if from_words:
         return words_prompt(backbone, settings)
     vectors = math.sqrt(settings.start_variance) * draw(settings.seed, "start", settings.tokens, backbone.text.width)
@@ -109,7 +109,7 @@ def initial_prompt(backbone: Backbone, settings: Fpp, *, from_words: bool) -> Pr
 
 
 def words_prompt(backbone: Backbone, settings: Fpp) -> Prompt:
-    """The prompt whose text features are the reference."""
+    """Return the prompt whose text features are the alignment reference."""
     return whole_context(backbone.text, Prompt(settings.words))
 
 
@@ -127,7 +127,7 @@ def pretrain(
 
     Args:
         names: (C,) class names.
-        family: "fine-grained" or "shift", which λ depends on.
+        family: "fine-grained" or "shift"; determines λ.
         from_words: start from ``settings.words`` instead of random vectors.
     """
     prompt = initial_prompt(backbone, settings, from_words=from_words)
@@ -163,7 +163,7 @@ def pretrain(
         optimiser.step()
         if not context.isfinite().all():
             raise OtptError(
-                f"FPP: the context is no longer finite after step {step + 1}; expected smaller learning rates or "
+                f"FPP diverged: the context is not finite after step {step + 1}; reduce the learning rate or the "
                 "variances."
             )
     return replace(prompt, vectors=context.detach().cpu())

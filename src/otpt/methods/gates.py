@@ -1,4 +1,4 @@
-"""Gates: adapt an image, or keep zero-shot, by whether the confident views agree with the clean view."""
+"""Gates: decide from the agreement of confident views with the clean view whether an image is adapted."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Answer = tuple[bool, dict[str, float]]
 def agreement(zero_shot: Tensor, gate_ratio: Fraction = 0.1) -> Answer:
     """Adapt unless all of the most confident views have the clean view's label.
 
-    Those are the int(V·ratio) views of smallest entropy; zero_shot is (V, C).
+    The most confident views are the int(V·ratio) of lowest entropy; ``zero_shot`` is (V, C).
     """
     return _unless_all_agree(zero_shot, select_fraction(zero_shot, gate_ratio))
 

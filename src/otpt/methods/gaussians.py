@@ -93,7 +93,7 @@ def dota(
 
 
 def _update_gaussians(state: dict[str, Any], views: Tensor, probabilities: Tensor) -> None:
-    """Add views (n, D) to all classes with weights (n, C), except where the weights vanish in rounding."""
+    """Add views (n, D) to all classes with weights (n, C), skipping classes whose weights underflow."""
     added = probabilities.sum(dim=0)
     active = (added > torch.finfo(added.dtype).eps * 1e-3).nonzero()[:, 0]
     added, weights, classes = added[active], probabilities[:, active], len(state["counts"])
@@ -158,9 +158,9 @@ def oga(
 
 
 def ridge_precision(residuals: Tensor) -> Tensor:
-    """Λ = D·((n − 1)·S + tr(S)·I)⁻¹ of n residuals (n, D) with covariance S: (D, D), Kubokawa–Srivastava.
+    """Compute Λ = D·((n − 1)·S + tr(S)·I)⁻¹ (Kubokawa–Srivastava) of residuals (n, D) with covariance S: (D, D).
 
-    A single residual takes S = I. Its scale is not that of a precision unless n − 1 = D.
+    For a single residual S = I. Λ has the scale of a precision only if n − 1 = D.
     """
     count, width = residuals.shape
     if count == 1:
@@ -181,7 +181,7 @@ def _set_classifier(state: dict[str, Any], means: Tensor, precision: Tensor) -> 
 
 
 def _discriminant(state: dict[str, Any], rows: Tensor) -> Tensor:
-    """f·Λμ_c − ½ μ_c·Λμ_c: (V, D) → (V, C)."""
+    """Return f·Λμ_c − ½ μ_c·Λμ_c: (V, D) → (V, C)."""
     found: Tensor = rows @ state["weights"].mT + state["biases"]
     return found
 

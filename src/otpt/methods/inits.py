@@ -1,7 +1,7 @@
-"""Inits: the prompts, views and text features that methods start from, prepared once per class list.
+"""Inits: initial prompts and text features, prepared once per class list.
 
-This module holds the inits made of words and of templates; :mod:`otpt.methods.coop`, :mod:`otpt.methods.maple` and
-:mod:`otpt.methods.fpp` register theirs in the same way.
+This module registers inits from words and templates; :mod:`otpt.methods.coop`, :mod:`otpt.methods.maple` and
+:mod:`otpt.methods.fpp` register further ones.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from otpt.settings import Settings
 _Learned = TypeVar("_Learned", CoopContext, CocoopContext, MaplePrompts)
 
 Column = tuple[str, str]
-"""(prompt, method) of a row of the results."""
+"""(prompt, method) names of a column of the results."""
 
 
 class Group(Protocol):
-    """Methods that share an initial prompt, prepared for a class list; ``prompt`` is its name in the results."""
+    """Prepared methods that share an initial prompt; ``prompt`` is its name in the results."""
 
     prompt: str
     methods: Methods
@@ -53,15 +53,15 @@ class Group(Protocol):
 
 
 def prompts_of(settings: Settings, method: Method) -> Sequence[Prompt | str]:
-    """The prompts of words that a method starts from, or the name of another init."""
+    """Return the word prompts that a method starts from, or the name of another init."""
     names = kind_of(method).names or INITS[method.init].names
     return [method.init] if names is None else names(settings, method)
 
 
 def columns(settings: Settings, methods: Sequence[Method]) -> tuple[Column, ...]:
-    """(prompt, method) of the outputs of an image, in their order.
+    """Return (prompt, method) of each output of an image.
 
-    The first prompt of each method, in the order of the methods; then further prompts, one after the other.
+    The first prompt of every method comes first, then the second prompt of every method, and so on.
     """
     prompts = {
         method.name: [each if isinstance(each, str) else each.name for each in prompts_of(settings, method)]
@@ -77,21 +77,21 @@ def columns(settings: Settings, methods: Sequence[Method]) -> tuple[Column, ...]
 def check_fit(
     backbone: Any, settings: Settings, methods: Sequence[Method], *, texts: bool = True, trained: bool = True
 ) -> None:
-    """Raise an :class:`OtptError`, before anything is computed, if methods or prompts do not fit the backbone.
+    """Raise an :class:`OtptError` early if methods or prompts do not fit the backbone.
 
-    Without class names only checks that do not depend on them run; without ``texts`` nothing is tokenised; without
-    ``trained`` methods with their own network, and those that see a whole set first, are refused.
+    Checks of class names are skipped if there are none, and tokenisation without ``texts``. Without ``trained``,
+    methods with their own network or with a first pass over the set are rejected.
     """
     if not methods:
-        raise OtptError("No method was given; expected at least one.")
+        raise OtptError("No methods were given; expected at least one.")
     for method in methods:
         kind = kind_of(method)
         if not trained and (kind.trained or method.sees_all_first):
             why = "predicts with a network trained for it" if kind.trained else "sees all images of a set first"
             raise OtptError(f"Method {method.name!r} {why}; run it with 'otpt evaluate' or otpt.evaluation.evaluate.")
         if isinstance(backbone, Backbone) != kind.needs_text_tower:
-            needed = "a text tower, that is a CLIP-like model" if kind.needs_text_tower else "a model without texts"
-            raise OtptError(f"Method {method.name!r} needs {needed}; the model {backbone.name!r} is not of that kind.")
+            needed = "a CLIP-like model with a text tower" if kind.needs_text_tower else "an image-only model"
+            raise OtptError(f"Method {method.name!r} needs {needed}; choose one instead of {backbone.name!r}.")
         recipe_for(settings, method)
         if method.calibrate == "temperature" and method.temperature is None:
             fixed_temperature(backbone.family)
@@ -113,45 +113,45 @@ def by_kind(methods: Sequence[Method]) -> dict[Kind, Methods]:
 def refuse_views(
     methods: Sequence[Method], origin: str, views: int = 1, family: str = "fine-grained", dataset: str = ""
 ) -> None:
-    """Raise an :class:`OtptError` that names a method which needs more of an image than features of ``views``."""
+    """Raise an :class:`OtptError` for a method that needs more than the features of ``views``."""
     for method in methods:
         kind = kind_of(method)
         if kind.needs_image(method) or not kind.needs_features:
-            raise OtptError(f"Method {method.name!r} needs the pixels of images; {origin!r} has features alone.")
+            raise OtptError(f"Method {method.name!r} needs pixels of images, but {origin!r} contains only features.")
         if views == 1 and method.needs_views(family, dataset):
             raise OtptError(
-                f"Method {method.name!r} needs several views of an image; {origin!r} has one feature per image. Give "
-                "images or features of all views, or take a method of the clean view, such as 'zero-shot' or 'tda'."
+                f"Method {method.name!r} needs several views per image, but {origin!r} has one feature per image; pass "
+                "images or features of all views, or choose a single-view method such as 'zero-shot' or 'tda'."
             )
 
 
 def _check_texts(backbone: Backbone, settings: Settings, texts: FixedTexts, method: Method) -> None:
-    """Raise an :class:`OtptError` if a method cannot start from texts that replace the prompt."""
+    """Raise an :class:`OtptError` if a method cannot use fixed texts instead of a prompt."""
     own_templates = isinstance(texts, Templates)
     if own_templates and method.init == "templates":
         return
     what = "templates" if own_templates else texts.name
     if method.needs_context or not kind_of(method).needs_features:
         raise OtptError(
-            f"Method {method.name!r} tunes the words of a context, but the classes were set with {what}, which leave "
-            "none; set them with a prompt of words, or take a method that tunes no context, such as 'zero-shot'."
+            f"Method {method.name!r} tunes a context, but the classes were set with {what}, which have none; use a "
+            "prompt of words, or a method that tunes no context, such as 'zero-shot'."
         )
     if method.init != "words":
         raise OtptError(
-            f"Method {method.name!r} starts from {method.init!r}, but the classes were set with {what}; leave one of "
-            "them out."
+            f"Method {method.name!r} starts from {method.init!r}, which conflicts with classes set with {what}; remove "
+            "one of them."
         )
     if isinstance(texts, TextFeatures) and texts.features.shape != (len(settings.classes), backbone.embed_dim):
         raise OtptError(
-            f"The text features have the shape {tuple(texts.features.shape)}; expected "
-            f"{(len(settings.classes), backbone.embed_dim)}, a row per class, computed with the same model."
+            f"The text features have shape {tuple(texts.features.shape)}; expected "
+            f"{(len(settings.classes), backbone.embed_dim)}, one row per class from the same model."
         )
 
 
 def text_state(
     backbone: Backbone, settings: Settings, prompt: Prompt | FixedTexts, methods: Methods, **more: Any
 ) -> PromptState:
-    """Prepare the text features of the settings' classes under a prompt, or under texts that replace one."""
+    """Prepare the text features of the settings' classes from a prompt or from fixed texts."""
     if settings.all_tokens and isinstance(prompt, Prompt):
         prompt = whole_context(backbone.text, prompt)
     return prompt_state(
@@ -172,13 +172,13 @@ def text_group(
 
 
 def learned_prompt(settings: Settings, kind: type[_Learned], methods: Sequence[Method]) -> _Learned:
-    """The learned prompt of a kind; raise an :class:`OtptError` that names the method which needs it."""
+    """Return the learned prompt of a kind, or raise an :class:`OtptError` if it is missing."""
     found = settings.learned.get(kind.kind)
     if not isinstance(found, kind):
         name = next(method.name for method in methods if method.init == kind.kind)
         raise OtptError(
-            f"Method {name!r} starts from a learned prompt of the kind {kind.kind!r}; give its file with --context (in "
-            f"Python contexts=[…]), or make one with 'otpt train'."
+            f"Method {name!r} needs a learned prompt of kind {kind.kind!r}; pass its file with --context (in Python "
+            f"contexts=[…]), or train one with 'otpt train'."
         )
     return found
 
@@ -231,14 +231,14 @@ INITS["attributes"] = replace(_WORDS, facts=_attribute_facts, uses="attributes",
 
 
 def templates_of(settings: Settings, method: Method) -> Templates:
-    """The templates that a method starts from."""
+    """Return the templates of a method."""
     if method.init == "dataset-templates":
         return dataset_templates(settings.dataset)
     if method.init != "templates":
         return published_templates(method.init)
     if settings.templates is None:
         raise OtptError(
-            f"Method {method.name!r} starts from custom templates, but none were given; give some as "
+            f"Method {method.name!r} needs custom templates, but none were given; pass them as "
             "--templates 'a photo of a {}.' …, in Python templates=['a photo of a {}.', …]."
         )
     return settings.templates
@@ -267,11 +267,11 @@ for _name in ("templates-7", "templates-80", "dataset-templates", "templates"):
     )
 
 
-# ---- facts: the numbers and prompts that decide a method's predictions, as plain data -------------------------------
+# ---- facts: plain data that determine the predictions of a method ---------------------------------------------------
 
 
 def prompt_facts(name: str, method: Method, settings: Settings) -> dict[str, Any]:
-    """The prompt called ``name``, or the init that replaces it."""
+    """Describe the prompt called ``name``, or the init that replaces it, as plain data."""
     kind = kind_of(method)
     found = {"name": name, **kind.facts(settings, method), **kind.evaluation.prompt_facts(settings, method)}
     if isinstance(settings.texts, TextFeatures):
@@ -285,7 +285,7 @@ def prompt_facts(name: str, method: Method, settings: Settings) -> dict[str, Any
 
 
 def method_numbers(method: Method) -> dict[str, Any]:
-    """The fields that decide a method's predictions; of users' functions, digests of their source code."""
+    """Return the fields that determine a method's predictions, with source digests of custom functions."""
     unused = {name for kind in INITS.values() for name in kind.options} - set(INITS[method.init].options)
     words = {"name", "summary", "source", "caution"} | unused
     values = {key: getattr(method, key) for key in method.__dataclass_fields__ if key not in words}
@@ -295,7 +295,7 @@ def method_numbers(method: Method) -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """Tuples as lists and mappings as dictionaries, as JSON gives them back."""
+    """Convert tuples to lists and mappings to dictionaries, as a JSON round trip does."""
     if isinstance(value, (list, tuple)):
         return [plain(each) for each in value]
     if hasattr(value, "items"):
@@ -304,7 +304,7 @@ def plain(value: Any) -> Any:
 
 
 def calibration_facts(backbone: Any, method: Method, prompt: str, settings: Settings) -> dict[str, Any]:
-    """The column that a calibration is fitted for; see :class:`otpt.calibration.Calibration`."""
+    """Return the facts of a column that a calibration applies to; see :class:`otpt.calibration.Calibration`."""
     recipe = recipe_for(settings, method)
     return column_facts(
         {"name": backbone.name, "fingerprint": backbone.fingerprint},
@@ -324,7 +324,7 @@ def column_facts(
     views: str | None,
     official_precision: bool,
 ) -> dict[str, Any]:
-    """The same from the config of a run; the recipe of a single view, the clean one, does not matter."""
+    """Return :func:`calibration_facts` from the config of a run; the recipe of a single view is ignored."""
     return {
         "model": dict(model),
         "method": dict(method),
@@ -336,7 +336,7 @@ def column_facts(
 
 
 def numbers_on(numbers: Mapping[str, Any], family: str, dataset: str) -> dict[str, Any]:
-    """The numbers of a method on one data set: numbers by family or data set are replaced by the one that applies."""
+    """Resolve the numbers of a method that depend on the family or the data set."""
     found = {**numbers, "learning_rate": number_for(numbers["learning_rate"], family, dataset)}
     for key in ("objectives", "settings"):
         found[key] = {name: number_for(value, family, dataset) for name, value in numbers[key].items()}

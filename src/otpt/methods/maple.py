@@ -1,4 +1,4 @@
-"""MaPLe: prompts in both towers, tuned for each image through the image tower; and PromptAlign, a step on them.
+"""MaPLe: prompts in both towers, tuned per image through the image tower; and PromptAlign.
 
 Features of the views depend on the prompts, so they cannot be cached. All views are encoded under the initial prompts
 without a graph, which selects the k most confident; only these k go through the image tower with a graph. Views that
@@ -46,7 +46,7 @@ Tensors = tuple[Tensor, Tensor, Tensor]
 
 
 class MapleState(PromptState):
-    """Text features and image tower under MaPLe's prompts; images are seen as tokens (B, V, L, W_v)."""
+    """Prompt state of MaPLe's prompts in both towers; images are given as tokens (B, V, L, W_v)."""
 
     moves_images = True
 
@@ -60,7 +60,7 @@ class MapleState(PromptState):
         tunes: bool = True,
         selected: int = 0,
     ) -> None:
-        """``selected``: the largest number of views that a step differentiates, for :attr:`bytes_per_image`."""
+        """``selected``: largest number of views that a step differentiates; determines :attr:`bytes_per_image`."""
         self.tower, self.prompts = prompted_tower(backbone, prompts), prompts
         self._backbone, self._shapes = backbone, [each.shape for each in prompts.tensors]
         tokens = tokenize_prompts(backbone.text, class_names, Prompt(WORDS, tokens=prompts.text.shape[1]))
@@ -78,13 +78,13 @@ class MapleState(PromptState):
         )
 
     def split(self, context: Tensor) -> Tensors:
-        """(T, A, a) of a flat context (1, P)."""
+        """Split a flat context (1, P) into (T, A, a)."""
         parts = context.flatten().split([shape.numel() for shape in self._shapes])
         text, weights, biases = (part.view(shape) for part, shape in zip(parts, self._shapes, strict=True))
         return text, weights, biases
 
     def text_line(self, text: Tensor) -> Linearisation:
-        """The text features with their graph at prompts T (J, n, W)."""
+        """Return the text features and their graph at prompts T (J, n, W)."""
         return Linearisation(self.encoder, text.flatten(0, 1)[None])
 
     def encoder_input(self, context: Tensor) -> Tensor:
@@ -92,7 +92,7 @@ class MapleState(PromptState):
         return self.split(context)[0].flatten(0, 1)[None]
 
     def inputs(self, batch: Batch, recipe: ViewRecipe) -> tuple[Tensor, None]:
-        """Tokens (B, V, L, W_v) of the views, which do not depend on the prompts."""
+        """Return the tokens (B, V, L, W_v) of the views, which do not depend on the prompts."""
         return torch.stack([self.tower.embed(pixels) for pixels in batch.pixels(recipe, self._backbone)]), None
 
     def initial(self, views: Tensor, starts: Tensor | None = None) -> Scores:
@@ -102,7 +102,7 @@ class MapleState(PromptState):
 
     @torch.no_grad()
     def predict(self, views: Tensor, contexts: Tensor, *, all_views: bool = False) -> Scores:
-        """The clean view always goes through the tower alone: its rounding is the same whatever the other methods."""
+        """See :class:`PromptState`; the clean view is encoded alone, so its rounding depends on no other method."""
         logits, all_texts, all_features, view_logits = [], [], [], []
         for i, context in enumerate(contexts):
             tokens, prompts = views[i % len(views)], visual_prompts(*self.split(context))
@@ -134,9 +134,10 @@ class MapleState(PromptState):
     def through_towers(
         self, parts: Tensors, line: Linearisation, tokens: Tensor
     ) -> tuple[Tensor, Callable[[Tensor, Tensor | None], Tensors]]:
-        """Features (k, D) of views given as tokens (k, L, W_v) under (T, A, a), and the product with the Jacobian.
+        """Encode tokens (k, L, W_v) under (T, A, a); return features (k, D) and the vector–Jacobian product.
 
-        ``line`` has the text features of T. Cotangents (1, C, D) and (1, k, D) → gradients of (T, A, a).
+        ``line`` holds the text features of T. The product maps cotangents (1, C, D) and (1, k, D) to gradients of
+        (T, A, a).
         """
         text, weights, biases = (each.detach().requires_grad_() for each in parts)
         with torch.enable_grad():
@@ -166,16 +167,16 @@ class MapleState(PromptState):
 
 
 def _flat(tensors: Sequence[Tensor]) -> Tensor:
-    """(1, P)."""
+    """Concatenate tensors to (1, P)."""
     return torch.cat([each.flatten() for each in tensors])[None]
 
 
 def prompted_tower(backbone: Backbone, prompts: MaplePrompts) -> PromptedTower:
-    """The image tower that takes prompts; raise an :class:`OtptError` if these do not fit the towers."""
+    """Return the image tower with prompts, or raise an :class:`OtptError` if they do not fit the towers."""
     if prompts.text.shape[-1] != backbone.text.width:
         raise OtptError(
-            f"The prompts of MaPLe are {prompts.text.shape[-1]} wide on the text side; this text tower is "
-            f"{backbone.text.width} wide. Take prompts that were learned with this backbone."
+            f"The MaPLe text prompts have width {prompts.text.shape[-1]}, but the text tower has width "
+            f"{backbone.text.width}; use prompts learned with this backbone."
         )
     tower = PromptedTower(backbone)
     tower.check_depth(prompts.depth, prompts.weights.shape[1])
@@ -257,24 +258,24 @@ def prompt_align(
 
 
 def alignment(entering: Tensor, means: Tensor, variances: Tensor) -> Tensor:
-    """Σ_l ½·mean|m_l − M_l| + ½·mean|v_l − S_l| of k views (k, B, T, W), with M and S (B, T, W)."""
+    """Compute Σ_l ½·mean|m_l − M_l| + ½·mean|v_l − S_l| of k views (k, B, T, W), with M and S (B, T, W)."""
     mean, variance = entering.mean(dim=0), entering.var(dim=0, unbiased=False)
     return 0.5 * ((mean - means).abs() + (variance - variances).abs()).mean(dim=(1, 2)).sum()
 
 
 def source_moments(state: MapleState) -> tuple[Tensor, Tensor]:
-    """M and S (2, T + n, W_v) of the source images, from the file of the prompts."""
+    """Return the moments M and S (2, T + n, W_v) of the source images, stored with the prompts."""
     prompts = state.prompts
     if prompts.means is None or prompts.variances is None:
         raise OtptError(
-            "prompt-align needs the token statistics of source images, which this file of MaPLe's prompts does not "
-            "have; make one with 'otpt train maple', or in Python set means and variances of MaplePrompts."
+            "prompt-align needs token statistics of source images, but the MaPLe file has none; create one with "
+            "'otpt train maple', or in Python set means and variances of MaplePrompts."
         )
     means, variances = (each[:_BLOCKS].to(state.init) for each in (prompts.means, prompts.variances))
     expected = (_BLOCKS, state.tower.length + prompts.text.shape[1], state.tower.width)
     if tuple(means.shape) != expected or tuple(variances.shape) != expected:
         raise OtptError(
-            f"The token statistics of MaPLe's file have the shape {tuple(prompts.means.shape)}; expected {expected} "
-            "or more blocks, computed with this backbone and these prompts."
+            f"The token statistics of the MaPLe file have shape {tuple(prompts.means.shape)}; expected {expected} "
+            "or more blocks, computed with the same backbone and prompts."
         )
     return means, variances

@@ -1,4 +1,4 @@
-"""A method: one value on each axis (init, adapt, calibrate, aggregate, gate), their numbers, and how it is prepared."""
+"""Methods: one value on each axis (init, adapt, calibrate, aggregate, gate) with its hyperparameters."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Steps:
-    """The numbers of AdamW steps on the context.
+    """Hyperparameters of AdamW steps on the context.
 
     Attributes:
         steps: optimiser steps per image.
         learning_rate: one number, or one for each family of data sets.
-        selection_ratio: fraction of the views that is selected, rounded down (at least one view).
+        selection_ratio: fraction of selected views, rounded down (at least one view).
         reference: view whose logits give the range of the range objectives: the most "confident" selected view under
             the current prompt, as the released code does, or the "clean" view under the initial prompt.
         two_step: view objectives in a first step, text objectives in a second one with the same moments (C-TPT's
@@ -83,18 +83,18 @@ class TuningConfig(Steps):
     learning_rate: float = field(default=5e-3, kw_only=True)
 
     def weights_on(self, kind: str) -> tuple[tuple[str, float], ...]:
-        """The weights of objectives of the "views" or of the "texts"."""
+        """Return the weights of the objectives on "views" or "texts"."""
         return tuple((name, weight) for name, weight in self.weights if OBJECTIVES[name].on == kind)
 
     def selected_count(self, views: int) -> int:
-        """int(V·ratio): 6 of 64 at 10 %; with "strong" int((V − 1)·ratio) augmented views and the clean one."""
+        """Return int(V·ratio), or with "strong" int((V − 1)·ratio) augmented views plus the clean one."""
         clean = int(self.selection == "strong")
         return fraction_of(views - clean, self.selection_ratio) + clean
 
 
 @dataclass(frozen=True)
 class Method(Steps):
-    """A named point on the axes, with the numbers of its :class:`Steps` on the context.
+    """Named combination of values on the axes, with the hyperparameters of its context :class:`Steps`.
 
     Example:
         >>> Method("gentle", objectives={"entropy": 1.0, "orthogonality": 6.0}).tuning("fine-grained").weights
@@ -105,7 +105,7 @@ class Method(Steps):
         init: the initial prompt: "words", or another of :data:`INITS`.
         adapt: "context", steps on the context that minimise ``objectives`` (no adaptation if there are none); or a
             registered adaptation.
-        calibrate: "none", "temperature", "sals", or another registered calibrator.
+        calibrate: "none", or a registered calibrator such as "temperature" or "sals".
         aggregate: "clean", or a registered function of all views.
         gate: "none", or a registered function that decides whether an image is adapted.
         temperature: for "temperature"; None for the published constant of the backbone's kind of image tower.
@@ -179,12 +179,12 @@ class Method(Steps):
         if self.objectives and (not init.tunable or ADAPTATIONS[self.adapt].function):
             what = f"adaptation {self.adapt!r}" if init.tunable else f"init {self.init!r}"
             raise OtptError(
-                f"Method {self.name!r} has objectives ({', '.join(self.objectives)}), but its {what} leaves no context "
-                "to tune; leave one of them out."
+                f"Method {self.name!r} has objectives ({', '.join(self.objectives)}), but its {what} has no context to "
+                "tune; remove one of them."
             )
         if self.temperature is not None and self.calibrate != "temperature":
             raise OtptError(
-                f"Method {self.name!r} does not use a temperature; take 'tpt+ts', or set calibrate=temperature too."
+                f"Method {self.name!r} does not use a temperature; use 'tpt+ts', or set calibrate=temperature as well."
             )
 
     def _missing_numbers(self, what: str, value: Mapping[str, Any], others: str) -> OtptError:
@@ -213,13 +213,13 @@ class Method(Steps):
 
     @property
     def functions(self) -> tuple[Component, ...]:
-        """Its values on the axes, then its objectives."""
+        """Functions on the axes, then objectives."""
         axes = (ADAPTATIONS[self.adapt], CALIBRATIONS[self.calibrate], AGGREGATIONS[self.aggregate], GATES[self.gate])
         return (*axes, *(OBJECTIVES[name] for name in self.objectives))
 
     @property
     def defaults(self) -> dict[str, Any]:
-        """The settings of its functions with their defaults."""
+        """Settings of the functions with their defaults."""
         return {name: setting.default for each in self.functions for name, setting in each.settings.items()}
 
     @property
@@ -229,17 +229,17 @@ class Method(Steps):
 
     @property
     def needs_context(self) -> bool:
-        """Whether it tunes a context, by steps on objectives or by its own function."""
+        """Whether a context is tuned, by steps on objectives or by an adaptation function."""
         return self.tunes or ADAPTATIONS[self.adapt].tunes
 
     @property
     def sees_all_first(self) -> bool:
-        """Whether it sees all images of a set before it predicts the first."""
+        """Whether the method makes a first pass over all images of a set."""
         return ADAPTATIONS[self.adapt].sees_all_first
 
     @property
     def starts_from_words(self) -> bool:
-        """Whether its initial context is made of words."""
+        """Whether the initial context consists of words."""
         return INITS[self.init].from_words
 
     @property
@@ -248,12 +248,12 @@ class Method(Steps):
         return STREAM if ADAPTATIONS[self.adapt].in_order else IMAGE
 
     def needs_views(self, family: str, dataset: str = "") -> bool:
-        """Whether it needs more than the clean view on a data set."""
+        """Return whether the method needs more than the clean view on a data set."""
         sees_views = any(OBJECTIVES[name].on == VIEWS for name in self.objectives)
         return (self.tunes and sees_views) or self.needs_all_views(family, dataset)
 
     def needs_all_views(self, family: str, dataset: str = "") -> bool:
-        """Whether a function of all views decides, which has no effect on the clean view alone."""
+        """Return whether the prediction depends on a function of all views."""
         adaptation, numbers = ADAPTATIONS[self.adapt], self.settings_for(family, dataset)
         chosen = any(numbers.get(name) for name in adaptation.views_if)
         return self.needs_adapted_views or adaptation.views or chosen or GATES[self.gate].views
@@ -264,16 +264,16 @@ class Method(Steps):
         return CALIBRATIONS[self.calibrate].views or AGGREGATIONS[self.aggregate].views
 
     def settings_for(self, family: str, dataset: str = "") -> dict[str, Any]:
-        """The settings on a data set that differ from the functions' defaults."""
+        """Return the settings on a data set that differ from the functions' defaults."""
         return {name: number_for(setting, family, dataset) for name, setting in self.settings.items()}
 
     def caution_on(self, datasets: Collection[str]) -> str:
-        """The caution, unless it is about numbers by data set and none of these data sets has any."""
+        """Return the caution, or "" if it concerns numbers by data set and none applies to ``datasets``."""
         listed = listed_datasets(self.settings.values())
         return self.caution if not listed or listed & set(datasets) else ""
 
     def tuning(self, family: str, dataset: str = "") -> TuningConfig | None:
-        """The context steps for a family of data sets; None without objectives."""
+        """Return the context steps for a family of data sets, or None without objectives."""
         if family not in FAMILIES:
             raise unknown("family of data sets", family, FAMILIES)
         if not self.objectives:
@@ -288,20 +288,20 @@ class Method(Steps):
         )
 
     def override(self, settings: Mapping[str, str | float | bool]) -> Method:
-        """Replace some settings, as ``--set name=value`` and ``name[setting=value]`` do.
+        """Return a copy with settings replaced, as by ``--set name=value`` and ``name[setting=value]``.
 
         Names: an objective of the method, for its weight; ``lambda`` or ``weight`` for its one regulariser; the fields
         of its steps (steps, learning-rate …); calibrate and temperature; options of its init; and the settings of its
         functions (:attr:`defaults`).
         """
         method = self
-        # calibrate first: a temperature may come with it
+        # set calibrate first, since it may enable a temperature
         for name in sorted(settings, key=lambda key: key != "calibrate"):
             method = method._with(name.replace("_", "-"), settings[name])
         return method
 
     def has_setting(self, name: str) -> bool:
-        """Whether :meth:`override` can set it: O-TPT has a lambda, TPT has none, zero-shot has no steps."""
+        """Return whether :meth:`override` accepts ``name``; O-TPT has a lambda, TPT has none."""
         return name.replace("_", "-") in self._settable
 
     @property
@@ -332,7 +332,7 @@ class Method(Steps):
             return replace(self, objectives={**self.objectives, name: number})
         if key in self.defaults:
             settings = {**self.settings, key: value}
-            # a caution about numbers by data set does not concern those that are given
+            # a caution about numbers by data set does not apply to explicit values
             lapsed = listed_datasets(self.settings.values()) and not listed_datasets(settings.values())
             return replace(self, settings=settings, caution="" if lapsed else self.caution)
         if name not in self._settable and name != "temperature":
@@ -371,13 +371,13 @@ Methods = tuple[Method, ...]
 
 @dataclass(frozen=True, eq=False)
 class Kind:
-    """Methods that are prepared in the same way: methods of one init, or of an adaptation with its own network.
+    """Preparation shared by the methods of one init, or of an adaptation with its own network.
 
     Attributes:
         make: (backbone, settings, methods, cache) → groups, computed once per class list.
         check: raise an :class:`OtptError` if ``make`` would, without computing anything.
         names: prompts of words that a method starts from, or names in the results; the init's name by default.
-        facts: entries of ``config.json`` that describe the init beyond a prompt of words.
+        facts: entries of ``config.json`` for an init other than a prompt of words.
         needs_image: whether a method needs the image itself.
         needs_features: whether the methods need features of views.
         needs_text_tower: False for methods on an image tower alone.
@@ -389,7 +389,7 @@ class Kind:
         base_classes: whether it was learned on base classes, which calibrators may need (``base_texts``).
         served: whether the service can provide all inputs.
         options: fields of :class:`otpt.Method` that only these methods use.
-        trained: whether they predict with a network trained for them, which only an evaluation reads.
+        trained: whether they predict with their own trained network, available only in evaluations.
         evaluation: hooks of an evaluation.
     """
 
@@ -414,7 +414,7 @@ class Kind:
 
 INITS: dict[str, Kind] = {}
 NETWORKS: dict[str, Kind] = {}
-"""By adaptation: methods with their own network."""
+"""Kinds of methods with their own network, by adaptation."""
 
 
 def register_kind(name: str, kind: Kind, *, only: Mapping[str, tuple[str, ...]]) -> None:
@@ -429,12 +429,12 @@ def register_kind(name: str, kind: Kind, *, only: Mapping[str, tuple[str, ...]])
 
 
 def kind_of(method: Method) -> Kind:
-    """The kind of a method."""
+    """Return the kind of a method."""
     return NETWORKS[method.adapt] if method.adapt in NETWORKS else INITS[method.init]
 
 
 def recipe_for(settings: Settings, method: Method) -> ViewRecipe | None:
-    """The views that a method needs; None for a method that takes the image itself."""
+    """Return the view recipe of a method, or None for a method on whole images."""
     recipe, kind = settings.recipe, kind_of(method)
     if not kind.needs_features and kind is not INITS[method.init]:
         return None
@@ -442,8 +442,8 @@ def recipe_for(settings: Settings, method: Method) -> ViewRecipe | None:
     views = recipe.n_views if method.views is None else method.views
     if views == 1 and method.needs_all_views(*settings.place):
         raise OtptError(
-            f"Method {method.name!r} needs several views of an image, but the settings have one; give a larger number "
-            "of views."
+            f"Method {method.name!r} needs several views per image, but the settings have one; increase the number of "
+            "views."
         )
     if not method.needs_views(*settings.place):
         return replace(recipe, n_views=1, rounds=(), augmix=augmix)
@@ -454,7 +454,7 @@ def recipe_for(settings: Settings, method: Method) -> ViewRecipe | None:
 
 
 def recipes_for(settings: Settings, methods: Sequence[Method]) -> tuple[ViewRecipe, ...]:
-    """The largest recipe of each kind of views that methods need, in rounds if they share the same rounds."""
+    """Return the largest required recipe of each kind of views, in rounds if all methods share them."""
     found: dict[str, ViewRecipe] = {}
     for method in methods:
         recipe = recipe_for(settings, method)

@@ -1,4 +1,4 @@
-"""Names of methods: parts joined by "+" in any order, with settings in brackets; and methods of TOML files."""
+"""Method names (parts joined by "+", with settings in brackets) and TOML files of methods."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ _IN_FILE = re.compile(r"(.*?\.toml)(?::([^\[\]]*))?(?:\[(.*)\])?", re.DOTALL)
 """``FILE.toml``, ``FILE.toml:METHOD`` or ``FILE.toml:METHOD[SETTING=VALUE]``."""
 _PART = re.compile(r"([^\[\]]*)(?:\[([^\[\]]*)\])?", re.DOTALL)
 _PLUS = re.compile(r"\+(?![^\[]*\])")
-"""A plus outside brackets: a number may have one, as in ``[lambda=1e+2]``."""
+"""A plus outside brackets; numbers may contain one, as in ``[lambda=1e+2]``."""
 
 _NAMES: dict[str, list[str]] = {"parts": [], "published": [], "field": []}
-"""Names in the order of the tables that were registered."""
+"""Registered names in order of registration."""
 
 
 def _named_part(name: str, table: Mapping[str, Any]) -> Part:
-    """A part of ``methods.toml``; weights, source and caution default to those of its functions."""
+    """Create a part from ``methods.toml``; weights, source and caution default to its functions' values."""
     named = table.get("objectives", {})
     weights = {each: OBJECTIVES[each].weight for each in named} if isinstance(named, list) else named
     functions = [PARTS[each] for each in weights if each in PARTS]
@@ -57,34 +57,34 @@ register_methods(methods_table())
 
 
 def published_names() -> tuple[str, ...]:
-    """Names of the paper's methods and of those that it compares or combines O-TPT with."""
+    """Return the names of the methods in the O-TPT paper, including baselines and combinations."""
     return tuple(_NAMES["published"])
 
 
 def field_names() -> tuple[str, ...]:
-    """Names of the field's other methods."""
+    """Return the names of other published methods."""
     return tuple(_NAMES["field"])
 
 
 def published_methods() -> Mapping[str, Method]:
-    """The paper's methods and those that it compares or combines O-TPT with, by name."""
+    """Return the methods in the O-TPT paper by name, including baselines and combinations."""
     return {name: compose(name) for name in published_names()}
 
 
 def field_methods() -> Mapping[str, Method]:
-    """The field's other methods by name."""
+    """Return other published methods by name."""
     return {name: compose(name) for name in field_names()}
 
 
 def known_parts() -> Mapping[str, Part]:
-    """All parts by name, axis by axis: ours, and functions that users registered."""
+    """Return all built-in and registered parts by name, ordered by axis."""
     named = [name for name in _NAMES["parts"] if name in PARTS]
     ordered = [*named, *(name for name in PARTS if name not in named)]
     return {name: PARTS[name] for axis in AXES for name in ordered if PARTS[name].axis == axis}
 
 
 def compose(name: str) -> Method:
-    """Make the method that a name describes.
+    """Return compose a method from its name.
 
     >>> compose("coop+o-tpt+sals").calibrate
     'sals'
@@ -134,7 +134,7 @@ def _split(text: str, name: str) -> tuple[Part, str]:
 
 
 def _settings(part: Part, brackets: str, name: str) -> dict[str, str]:
-    """Parse settings in brackets; ``weight`` is the weight of the part's own objective."""
+    """Parse settings in brackets; ``weight`` refers to the objective of the part."""
     found: dict[str, str] = {}
     for item in filter(None, brackets.split(",")):
         key, equals, value = item.partition("=")
@@ -196,7 +196,7 @@ def get_method(name: str | Method) -> Method:
     path, inner, brackets = match.groups()
     found = load_methods(path)
     if inner is None and len(found) != 1:
-        raise OtptError(f"{path} holds {len(found)} methods ({', '.join(found)}); say which, as {path}:NAME.")
+        raise OtptError(f"{path} contains {len(found)} methods ({', '.join(found)}); select one with {path}:NAME.")
     inner = next(iter(found)) if inner is None else inner
     if inner not in found:
         raise unknown("method", inner, found)
@@ -207,13 +207,13 @@ def get_method(name: str | Method) -> Method:
 
 
 def get_methods(names: Iterable[str | Method]) -> tuple[Method, ...]:
-    """Return several methods by name, each once."""
+    """Return several distinct methods by name."""
     if isinstance(names, str):
-        raise OtptError(f"The methods are the single text {names!r}; expected a list of names, such as [{names!r}].")
+        raise OtptError(f"The methods are the string {names!r}; expected a list of names, such as [{names!r}].")
     found = tuple(get_method(name) for name in names)
     repeated = [name for name, times in Counter(method.name for method in found).items() if times > 1]
     if repeated:
-        raise OtptError(f"Method {repeated[0]!r} is given twice; each method is run once.")
+        raise OtptError(f"Method {repeated[0]!r} is given twice; remove one of them.")
     return found
 
 
@@ -243,7 +243,7 @@ def load_methods(path: str | Path) -> Mapping[str, Method]:
         raise cannot_read("method file", path, error) from None
     if not tables or not all(isinstance(table, dict) for table in tables.values()):
         raise OtptError(
-            f"The method file {str(path)!r} holds no method; expected one table per method, such as [my-method]."
+            f"The method file {str(path)!r} contains no methods; expected one table per method, such as [my-method]."
         )
     return {name: _method_of_table(name, table, str(path)) for name, table in tables.items()}
 
@@ -251,7 +251,7 @@ def load_methods(path: str | Path) -> Mapping[str, Method]:
 def _method_of_table(name: str, table: dict[str, Any], origin: str) -> Method:
     given = {key.replace("-", "_"): value for key, value in table.items()}
     if len(given) < len(table):
-        raise OtptError(f"{origin}: method {name!r} has a key in two spellings, with - and with _; expected one.")
+        raise OtptError(f"{origin}: method {name!r} spells a key with both - and _; use one of them.")
     known = [each.name for each in fields(Method) if each.name != "name"]
     for key in given:
         if key not in known:

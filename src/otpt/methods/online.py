@@ -1,7 +1,7 @@
 """Class priors, classifiers and labels that follow a stream: OnZeta, PTA, LSA, a label prior and ECALP.
 
-Arguments and results are those of :mod:`otpt.methods.caches`. OnZeta and LSA need the number of images in advance; an
-evaluation passes it, otherwise ``--set stream-length=N``.
+For arguments and results see :mod:`otpt.methods.caches`. OnZeta and LSA need the number of images in advance, from the
+evaluation or ``--set stream-length=N``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from otpt.registry import Count, Fraction, NonNegative, Positive, Probability, a
 
 _LENGTH = 10_000
 _ENTERS_FROM = 0.1
-"""PTA: classes of at least this probability take the image."""
+"""PTA: minimum probability of the classes that an image updates."""
 _ONZETA = "Qian and Hu, ECCV 2024, arXiv 2408.13320"
 
 
@@ -211,7 +211,7 @@ def ecalp(
 
 
 class _Graph:
-    """Images of a stream with their neighbours.
+    """Nearest-neighbour graph of the images of a stream.
 
     Attributes:
         weighted: (t, D) unit features, coordinates weighted by their variance over the texts.
@@ -230,7 +230,7 @@ class _Graph:
         self.best, self.scores = empty(0, dtype=torch.long), empty(0)
 
     def add(self, feature: Tensor, text_features: Tensor, texts: int) -> None:
-        """Add an image (D,), also to the lists of the earlier ones; an equal cosine keeps the earlier image first."""
+        """Add an image (D,) and update the neighbour lists; among equal cosines the earlier image ranks first."""
         weighted = normalize(self._coordinates * feature, dim=0)[None]
         self.weighted = torch.cat([self.weighted, weighted])
         own = self.weighted @ normalize(feature, dim=0)
@@ -246,14 +246,14 @@ class _Graph:
         self._own = own
 
     def _inserted(self, cosines: Tensor) -> tuple[Tensor, Tensor]:
-        """Lists in which the next image, which has these cosines (t,) to all, replaces the last where it is nearer."""
+        """Return the neighbour lists after inserting an image with cosines (t,) to all others."""
         near = torch.cat([self.near, torch.full_like(self.near[:, :1], len(self.near))], dim=1)
         both = torch.cat([self.cosines, cosines[:, None]], dim=1)
         values, order = both.sort(dim=1, descending=True, stable=True)
         return near.gather(1, order[:, :-1]), values[:, :-1]
 
     def propagate(self, rounds: int, memory: float) -> Tensor:
-        """Scores (C,) of the last image, read from a second copy of it; the scores of all others are renewed."""
+        """Return the scores (C,) of the last image, read from its copy, and update those of all other images."""
         near, cosines = self._inserted(self._own)
         near, cosines = torch.cat([near, near[-1:]]), torch.cat([cosines, cosines[-1:]])
         texts = torch.cat([self.texts, self.texts[-1:]])

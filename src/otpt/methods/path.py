@@ -1,4 +1,4 @@
-"""The path of a batch through the methods that share a prompt.
+"""Prediction path of a batch through the methods that share a prompt.
 
     features → zero-shot logits of the views → gate → adapt → calibrate → aggregate → output
 
@@ -32,33 +32,33 @@ from otpt.transfers import to_host
 from otpt.views import ViewRecipe, make_views
 
 GATED = "adapted"
-"""Extra of a gated method: 1 if the image was adapted, 0 if it kept zero-shot."""
+"""Extra of a gated method: 1 if the image was adapted, 0 for zero-shot."""
 AGREEING = 0.25
-"""Fraction of the views, the most confident ones, that must have the clean view's label for a budget to end."""
+"""Fraction of most confident views that must agree with the clean view to stop a view budget early."""
 
 Gates = Mapping[str, Sequence[tuple[bool, Extras]]]
-"""By gated method, whether each image is adapted, and extras."""
+"""Decision and extras of each image, by gated method."""
 Tuned = Mapping[TuningConfig, tuple[Scores, Mapping[int, int]]]
-"""By config, the scores of the tuned images, and their rows by index in the batch."""
+"""Scores of the tuned images and their rows by batch index, by config."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """B images with the features of all kinds of views that are needed; ``seed`` draws their views."""
+    """Batch of B images with the features of all required views; ``seed`` determines the views."""
 
     images: Sequence[EncodedImage]
     seed: int
 
     def features(self, recipe: ViewRecipe) -> Tensor:
-        """(B, V, D) unit features of the views of a recipe, the clean view first."""
+        """Return the unit features (B, V, D) of the views of a recipe, the clean view first."""
         return torch.stack([image.features[recipe.kind][: recipe.n_views] for image in self.images])
 
     def clean_features(self) -> Tensor:
-        """(B, D) unit features of the clean views, equal for all kinds of views."""
+        """Return the unit features (B, D) of the clean views."""
         return torch.stack([next(iter(image.features.values()))[0] for image in self.images])
 
     def pixels(self, recipe: ViewRecipe, backbone: Backbone) -> Tensor:
-        """(B, V, 3, S, S) normalised pixels, for prompts that reach into the image tower."""
+        """Return normalised pixels (B, V, 3, S, S) for prompts in the image tower."""
         dtype = np.float64 if backbone.dtype == torch.float64 else np.float32
         made = []
         for encoded in self.images:
@@ -70,10 +70,10 @@ class Batch:
 
 
 def is_enough(zero_shot: Tensor) -> bool:
-    """Whether the most confident quarter of n views, and at least one, have the clean view's label; logits (n, C).
+    """Return whether the most confident quarter of the views agrees with the clean view; logits (n, C).
 
-    It depends on the image and the seed alone, so that the number of views is the same for any batch, order and worker,
-    and whether or not more views were encoded for another method.
+    The decision depends only on the image and the seed, so the number of views is the same for any batch, order, worker
+    and set of methods.
     """
     labels = zero_shot.argmax(dim=1)
     return bool((labels[select_fraction(zero_shot, AGREEING)] == labels[0]).all())
@@ -84,7 +84,7 @@ class PromptGroup:
 
     Attributes:
         recipes: the views of each method.
-        constants: parameters of functions that all images share.
+        constants: function arguments shared by all images.
         cache: of gradients at the init.
     """
 
@@ -123,9 +123,9 @@ class PromptGroup:
         return [[found[method.name, i] for i in range(len(batch.images))] for method in self.methods]
 
     def views_needed(self, recipe: ViewRecipe, features: Tensor | None) -> int:
-        """Number of views that an image with ``features`` (n, D) of its first views needs: a round's, or all.
+        """Return the number of views required for an image, given ``features`` (n, D) of its first views.
 
-        A round is decided by its own views alone: a product with more rows may differ in the last bit.
+        Each round uses only its own views, since a product with more rows may round differently.
         """
         if features is None:
             return recipe.n_views
@@ -179,7 +179,7 @@ class PromptGroup:
         return in_threads(finish_image, range(len(names)))
 
     def _available(self, scores: Scores) -> dict[str, Any]:
-        """Parameters of functions for one image under the initial prompt."""
+        """Return the function arguments for one image under the initial prompt."""
         assert scores.features is not None
         assert scores.view_logits is not None
         return {
@@ -228,7 +228,7 @@ class PromptGroup:
     def _adapt(
         self, method: Method, before: Scores, available: Mapping[str, Any], tuned: Tuned, i: int, name: str
     ) -> tuple[Scores, Extras]:
-        """Adapt image ``i`` of the batch, by the steps on its context or by a function; also return extras."""
+        """Adapt image ``i`` of the batch by context steps or by a function; return its scores and extras."""
         if method.adapt == CONTEXT:
             if not method.tunes:
                 return before, {}
@@ -247,12 +247,12 @@ class PromptGroup:
 
 
 def scores_to_host(scores: Sequence[Scores]) -> list[Scores]:
-    """All tensors on the host, by one copy."""
+    """Move all tensors to the host in one copy."""
     fields = [{name: each for name, each in vars(own).items() if each is not None} for own in scores]
     found = iter(to_host([each for own in fields for each in own.values()]))
     return [Scores(**{name: next(found) for name in own}) for own in fields]
 
 
 def _rows(tensor: Tensor, images: Sequence[int]) -> Tensor:
-    """Rows of (B, …), stacked one by one: a list of indices would be copied to the device and waited for."""
+    """Stack rows of (B, …) without indexing by a list, which would synchronise with the device."""
     return tensor if len(images) == len(tensor) else torch.stack([tensor[i] for i in images])

@@ -1,4 +1,4 @@
-"""Prediction of images of one class list by several methods, and the loop over batches of images."""
+"""Prediction with several methods for one class list, and the loop over batches of images."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from otpt.threads import cancellable, in_threads, one_thread
 from otpt.transfers import to_device, to_host
 
 IMAGES_TOGETHER = 8
-"""Images per batch on a GPU, equal to the contexts that go through its text tower together."""
+"""Images per batch on a GPU, equal to the number of contexts per pass of the text tower."""
 
 
 class Predictor:
-    """Predict images of one class list by several methods; text features are computed once, at construction.
+    """Predict images with several methods for one class list; text features are computed at construction.
 
     Args:
         cache: of features and of gradients at the init.
@@ -37,9 +37,9 @@ class Predictor:
 
     Attributes:
         columns: (prompt, method) of an image's outputs, in order.
-        recipes: the views whose features are needed.
+        recipes: recipes of the required views.
         groups: the methods by initial prompt, with their text features.
-        sees_all_first: whether a method sees all images of a set before it predicts the first.
+        sees_all_first: whether a method makes a first pass over all images of a set.
         rejector: scores images that fit none of the classes; None without ``reject=``.
         at_once: number of images processed concurrently within the memory budget; one for stream methods.
         one_pass: whether the images of a batch are processed together, as on a GPU, or one per thread.
@@ -62,9 +62,7 @@ class Predictor:
         self.one_pass = backbone.device.type != "cpu"
         if settings.reject is not None and not self.recipes:
             named = ", ".join(method.name for method in methods)
-            raise OtptError(
-                f"{named}: unknown images are recognised by features, which no method here uses; leave --reject out."
-            )
+            raise OtptError(f"{named}: rejection needs image features, which no selected method uses; remove --reject.")
         self.rejector: Rejector | None = None
         with one_thread():
             if groups is None:
@@ -82,7 +80,7 @@ class Predictor:
                 )
         self._prompted = [group for group in self.groups if isinstance(group, PromptGroup)]
         tuned = [group for group in self._prompted if any(method.needs_context for method in group.methods)]
-        # retain graphs of text features within the budget; the others are computed for each image
+        # retain graphs of text features within the memory budget; recompute the others for each image
         left, largest = settings.memory_budget, 1
         for state in (group.state for group in tuned):
             size = state.graph_bytes
@@ -109,12 +107,12 @@ class Predictor:
         return sum(each.graph_bytes + each.text_features.nbytes + each.encoder.nbytes for each in states)
 
     def task(self, key: Any, source: Any, *, seed: int | None = None, **more: Any) -> ImageTask:
-        """Make a task for :func:`stream`; ``key`` names the image in messages. The seed defaults to the settings'."""
+        """Create a task for :func:`stream`; ``key`` identifies the image. The seed defaults to the settings'."""
         seed = self.settings.seed if seed is None else seed
         return ImageTask(key, source, self.recipes, seed, keep_image=self.keep_image, predictor=self, **more)
 
     def missing_views(self, image: EncodedImage) -> dict[str, int]:
-        """Kinds of views of which a method needs more than the image has, and the number to encode next."""
+        """Return the number of views to encode next, by kind of views that lacks some."""
         found = {}
         for recipe in self.recipes:
             known, needed = image.features[recipe.kind], 0
@@ -128,7 +126,7 @@ class Predictor:
         return found
 
     def view_logits(self, image: EncodedImage) -> Tensor | None:
-        """Zero-shot logits (V, C) of all views of an image, under the first initial prompt that all images share."""
+        """Return the zero-shot logits (V, C) of all views under the first initial prompt shared by all images."""
         if not self.recipes or not self._prompted or self._prompted[0].state.moves_images:
             return None
         kind = max(self.recipes, key=lambda each: each.n_views).kind
@@ -160,10 +158,10 @@ class Predictor:
 def stream(
     tasks: Iterable[ImageTask], pipeline: FeaturePipeline, *, catch: bool = False
 ) -> Iterator[list[tuple[EncodedImage, list[Output] | Exception]]]:
-    """Yield batches of (image, its outputs by column, or the error), in order.
+    """Yield batches of (image, outputs by column or an exception), in order.
 
-    The one loop of ``predict``, ``evaluate``, the service and Ray. Threads of the pipeline decode and augment ahead;
-    tasks may belong to different predictors. With a budget the first views of a batch are encoded, then more views of
+    ``predict``, ``evaluate``, the service and Ray share this loop. Threads decode and augment images ahead of time.
+    Tasks may belong to different predictors. With a budget the first views of a batch are encoded, then more views of
     the undecided images. On a CPU each image has one thread, on a GPU the images of a batch are processed together.
 
     Args:
@@ -204,7 +202,7 @@ def stream(
 
 
 def _together(images: Sequence[EncodedImage]) -> Iterator[Batch]:
-    """Batches of neighbours with the same predictor and seed."""
+    """Yield batches of consecutive images with the same predictor and seed."""
     for (_, seed), alike in groupby(images, key=lambda image: (id(image.task.predictor), image.task.seed)):
         own = list(alike)
         for first in range(0, len(own), IMAGES_TOGETHER):
@@ -212,7 +210,7 @@ def _together(images: Sequence[EncodedImage]) -> Iterator[Batch]:
 
 
 def _mark(rejector: Rejector, batch: Batch, outputs: list[list[Output]]) -> list[list[Output]]:
-    """Add the rejection score to all outputs of an image, and a flag if it is rejected."""
+    """Add the rejection score and, for rejected images, a flag to all outputs of an image."""
     (scores,) = to_host([rejector(batch.clean_features())])
     marked = []
     for value, own in zip(scores.tolist(), outputs, strict=True):
@@ -222,4 +220,4 @@ def _mark(rejector: Rejector, batch: Batch, outputs: list[list[Output]]) -> list
 
 
 def _no_image() -> Any:
-    raise OtptError("Only the features of this image are given; the method needs its pixels.")
+    raise OtptError("The method needs the pixels of this image, but only its features are available.")

@@ -1,6 +1,6 @@
 """Contexts carried from image to image: DynaPrompt and HisTPT.
 
-Arguments and results are those of :mod:`otpt.methods.caches`; further views keep their zero-shot logits.
+For arguments and results see :mod:`otpt.methods.caches`; further views keep their zero-shot logits.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from otpt.prompts import Linearisation
 from otpt.registry import Count, Fraction, NonNegative, Positive, Probability, adaptation
 
 _INITS = {"init": ("words", "coop", "fpp", "fpp-words")}
-"""Inits with one context for all images, in the text tower alone."""
+"""Inits with one shared context in the text tower only."""
 _DYNA = {
     "only": _INITS,
     "shared_texts": True,
@@ -52,9 +52,9 @@ def dyna_prompt(
     With h_j the mean entropy of the views under context j, and g_j the largest logit of the clean view minus the mean
     of the other views' largest logits, the oldest context i is tuned, and all j with h_j < h_i and g_j > g_i: one AdamW
     step on the mean of their entropies of the mean prediction, over the int(V·ratio) most confident views. Decay
-    shrinks the offsets of all contexts. The logits are the mean over the tuned contexts. Where all were used, the
-    oldest is reset to the initial context first. With ``dyna_released`` the tuned contexts may be others than those
-    that both criteria agree on, or one of them twice.
+    shrinks the offsets of all contexts. The logits are the mean over the tuned contexts. Once all contexts are used,
+    the oldest is first reset to the initial context. With ``dyna_released`` the selection follows the released code,
+    which may tune contexts that fail the criteria, or one context twice.
     """
     pool = state.setdefault("pool", _Pool(prompt_state, dyna_prompts))
     select = select_as_released if dyna_released else select_prompts
@@ -63,17 +63,17 @@ def dyna_prompt(
 
 
 Selection = Callable[[Tensor, Tensor, int], list[int]]
-"""Entropies h (n,), gains g (n,) and the oldest context → the contexts to tune, the oldest last."""
+"""Function of entropies (n,), gains (n,) and the oldest context that returns the contexts to tune, the oldest last."""
 
 
 def select_prompts(entropies: Tensor, gains: Tensor, oldest: int) -> list[int]:
-    """All contexts with a smaller entropy and a larger gain than the oldest, and that one."""
+    """Return all contexts with lower entropy and larger gain than the oldest, followed by the oldest."""
     better = (entropies < entropies[oldest]) & (gains > gains[oldest])
     return [*better.nonzero().flatten().tolist(), oldest]
 
 
 def select_as_released(entropies: Tensor, gains: Tensor, oldest: int) -> list[int]:
-    """The contexts at those places of the entropies' order whose numbers both criteria name, and the oldest."""
+    """Return the contexts of the released code, which uses context indices as ranks of the entropies."""
     order = entropies.argsort(descending=True, stable=True).tolist()
     place = order.index(oldest)
     certain = order[min(place + 1, len(order) - 1) :]
@@ -82,7 +82,7 @@ def select_as_released(entropies: Tensor, gains: Tensor, oldest: int) -> list[in
 
 
 class _Pool:
-    """Contexts as offsets (n, m, W) to the initial one, how often each was used, and their numbers, oldest first."""
+    """Contexts as offsets (n, m, W) from the initial one, their usage counts, and their indices, oldest first."""
 
     def __init__(self, prompt_state: PromptState, count: int) -> None:
         self._prompts = prompt_state
@@ -90,7 +90,7 @@ class _Pool:
         self.used, self.order = [0] * count, list(range(count))
 
     def step(self, features: Tensor, select: Selection, *, rate: float, decay: float, ratio: float) -> Tensor:
-        """Tune the contexts that suit an image (V, D); the mean of its clean view's logits under them, (C,)."""
+        """Tune the contexts selected for an image (V, D); return its mean clean logits (C,) under them."""
         prompts, features = self._prompts, features.to(self.offsets.device)
         if 0 not in self.used:
             self.offsets[self.order[0]] = 0
@@ -114,7 +114,7 @@ class _Pool:
         return self._prompts.init + self.offsets[i]
 
     def _logits(self, features: Tensor, contexts: Sequence[int]) -> Tensor:
-        """(V, D) under some contexts → (contexts, V, C); those without an offset share their texts."""
+        """Compute logits (contexts, V, C) of views (V, D); contexts without an offset share their texts."""
         texts = {
             i: self._prompts.encode(self._context(i)) if bool(self.offsets[i].any()) else self._prompts.text_features
             for i in dict.fromkeys(contexts)
@@ -123,7 +123,7 @@ class _Pool:
 
 
 def gradient_of(prompts: PromptState, context: Tensor, views: Tensor, loss: Callable[[Tensor], Tensor]) -> Tensor:
-    """∇ of a loss of logits (k, C) of views (k, D) with respect to a context (m, W)."""
+    """Return the gradient with respect to a context (m, W) of a loss of the logits (k, C) of views (k, D)."""
     line = Linearisation(prompts.encoder, prompts.encoder_input(context))
     with torch.enable_grad():
         texts = line.text_features.detach().requires_grad_()
@@ -181,14 +181,14 @@ def his_tpt(
 
 
 def fused(prompts: PromptState, clean: Tensor, memories: Sequence[Tensor]) -> Tensor:
-    """Σ_k w_k p_k (1, C) of a clean view (1, D) under texts (C, D), w = softmax(−H(p_k))."""
+    """Compute Σ_k w_k p_k (1, C) of a clean view (1, D) under texts (C, D), w = softmax(−H(p_k))."""
     logits = torch.stack([prompts.logits(clean, texts) for texts in memories])
     weights = (-view_entropies(logits)).softmax(dim=0)
     return (weights[..., None] * logits.softmax(dim=-1)).sum(dim=0)
 
 
 def _remembered(state: dict[str, Any]) -> list[Tensor]:
-    """Unit means (C, D) of the memories; none before the first image."""
+    """Return the unit means (C, D) of the memories, empty before the first image."""
     if "recent" not in state:
         return []
     return [normalize(each, dim=-1) for each in (state["global"], state["recent"].mean(0), state["hard"].mean(0))]

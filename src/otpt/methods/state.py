@@ -45,13 +45,13 @@ Encoder = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Scores:
-    """B images under a prompt, as dense arrays.
+    """Scores of B images under a prompt.
 
     Attributes:
         logits: (B, C) of the clean view.
-        text_features: (B, C, D) that they come from; (1, C, D) where all images share them.
+        text_features: (B, C, D), or (1, C, D) if all images share them.
         mean_cosine: (B,) mean cosine similarity between text features of different classes.
-        skipped: (B,) whether a gradient was not finite, so that the image kept the initial context.
+        skipped: (B,) whether the image kept the initial context because a gradient was not finite.
         view_logits: (B, V, C) of all views; None if they were not requested.
         features: (B, V, D) of all views; None if they equal those at the init.
         contexts: (B, n, W) tuned contexts; None at the init.
@@ -66,7 +66,7 @@ class Scores:
     contexts: Tensor | None = None
 
     def image(self, i: int) -> Scores:
-        """The scores of one image, B = 1."""
+        """Return the scores of one image, B = 1."""
         found = {name: each[i : i + 1] for name, each in vars(self).items() if each is not None}
         if len(self.text_features) == 1:  # all images share them
             found["text_features"] = self.text_features
@@ -88,7 +88,7 @@ class Point(NamedTuple):
 
 
 def mean_cosine(text_features: Tensor) -> Tensor:
-    """(Σ_{i≠j} e_i·e_j)/(C(C−1)) of unit rows: (…, C, D) → (…)."""
+    """Compute the mean cosine (Σ_{i≠j} e_i·e_j)/(C(C−1)) of unit rows: (…, C, D) → (…)."""
     classes = text_features.shape[-2]
     total = text_features.sum(dim=-2).square().sum(dim=-1)
     return (total - text_features.square().sum(dim=(-2, -1))) / (classes * (classes - 1))
@@ -97,13 +97,13 @@ def mean_cosine(text_features: Tensor) -> Tensor:
 def in_passes(function: Callable[..., Tensor | tuple[Tensor, ...]], *inputs: Tensor, size: int) -> tuple[Tensor, ...]:
     """Apply ``function`` to exactly ``size`` rows of ``inputs`` at a time and concatenate its results.
 
-    The last pass is filled by repeating its last row and cut afterwards, so that shapes, and with them the rounding of
-    matrix products, never depend on the number of rows.
+    The last pass is padded by repeating its last row, so that shapes, and hence the rounding of matrix products, do not
+    depend on the number of rows.
     """
     outputs = []
     rows = len(inputs[0])
     for start in range(0, rows, size):
-        # made on the device: an index from the host would wait for it
+        # created on the device to avoid a synchronisation
         indices = (torch.arange(start, start + size, device=each.device).clamp(max=rows - 1) for each in inputs)
         found = function(*(each[index] for each, index in zip(inputs, indices, strict=True)))
         found = (found,) if isinstance(found, Tensor) else found
@@ -124,15 +124,15 @@ class PromptState:
         text_features: (T, D), E₀; one text per class, T = C, unless classes have attributes.
         attributes: texts per class.
         logit_scale, logit_bias: ℓ = scale · v·e + bias.
-        contexts_per_pass: number of contexts that go through the text tower together; see :func:`in_passes`. One on a
-            CPU, where the classes of one context fill the cores.
+        contexts_per_pass: number of contexts per pass of the text tower (:func:`in_passes`); one on a CPU, where the
+            classes of one context fill the cores.
     """
 
     attributes = 1
     moves_images = False
     """Whether the features of the views depend on the context."""
     bytes_per_image = 0
-    """Bytes that tuning one image takes besides the retained graph of the texts."""
+    """Memory for tuning one image, without the retained text graph."""
 
     def __init__(
         self,
@@ -146,7 +146,7 @@ class PromptState:
         tunes: bool = True,
         facts: Mapping[str, object] | None = None,
     ) -> None:
-        """``tunes``: build the graph now. ``facts``: further dependencies of gradients, for :attr:`fingerprint`."""
+        """``tunes``: build the graph now. ``facts``: additional inputs of :attr:`fingerprint`."""
         self.class_names, self.encoder, self.init = tuple(class_names), encoder, init
         self.logit_scale, self.logit_bias = logit_scale, logit_bias
         self.contexts_per_pass = contexts_per_pass or (1 if init.device.type == "cpu" else 8)
@@ -162,7 +162,7 @@ class PromptState:
 
     @cached_property
     def linearisation(self) -> Linearisation:
-        """The text features at θ₀ with their graph, shared by all images."""
+        """Text features at θ₀ with their graph, shared by all images."""
         return Linearisation(self.encoder, self.encoder_input(self.init))
 
     @property
@@ -177,9 +177,9 @@ class PromptState:
 
     @cached_property
     def fingerprint(self) -> str:
-        """64 hexadecimal digits of all that a gradient at θ₀ depends on besides the image features, rounding included.
+        """SHA-256 of everything but the image features that determines a gradient at θ₀.
 
-        E₀ also reveals a precision, processor or kernel that changes the last bits.
+        It includes E₀, whose last bits depend on precision, processor and kernels.
         """
         numbers = {"contexts": self.contexts_per_pass, "scale": self.logit_scale, "bias": self.logit_bias}
         digest = hashlib.sha256(json.dumps({**self._facts, **numbers}, sort_keys=True).encode())
@@ -189,22 +189,22 @@ class PromptState:
         return digest.hexdigest()
 
     def logits(self, image_features: Tensor, text_features: Tensor) -> Tensor:
-        """scale · v·e + bias: (…, V, D) and (…, C, D) → (…, V, C)."""
+        """Compute scale · v·e + bias: (…, V, D) and (…, C, D) → (…, V, C)."""
         return self.logit_scale * image_features @ text_features.mT + self.logit_bias
 
     def class_features(self, text_features: Tensor) -> Tensor:
-        """Unit text features of the classes, (…, C, D), from those of all texts."""
+        """Return the unit text features of the classes, (…, C, D), given the features of all texts."""
         return text_features
 
     def inputs(self, batch: Batch, recipe: ViewRecipe) -> tuple[Tensor, Tensor | None]:
-        """Unit features (B, V, D) of the images, the clean view first, and their initial contexts (B, n, W).
+        """Return unit features (B, V, D), the clean view first, and initial contexts (B, n, W).
 
         The contexts are None if all images start from θ₀.
         """
         return batch.features(recipe), None
 
     def starts_of(self, clean: Tensor) -> Tensor | None:
-        """The initial contexts of images from unit features (B, D) of their clean views."""
+        """Return the initial contexts of images, or None for θ₀, given unit features (B, D) of the clean views."""
         return None
 
     def initial(self, views: Tensor, starts: Tensor | None = None) -> Scores:
@@ -222,12 +222,12 @@ class PromptState:
         )
 
     def predict(self, views: Tensor, contexts: Tensor, *, all_views: bool = False) -> Scores:
-        """Score images (B, V, D) under contexts (m·B, n, W): one forward pass of the text tower for each."""
+        """Score images (B, V, D) under contexts (m·B, n, W), with one forward pass of the text tower for each."""
         (texts,) = in_passes(self.encoder.encode, contexts, size=self.contexts_per_pass)
         return self.scores(views, texts, all_views=all_views)
 
     def scores(self, views: Tensor, texts: Tensor, *, all_views: bool) -> Scores:
-        """Score images (B, V, D) with texts (m·B, T, D), one by one: a product's size may change its rounding."""
+        """Score images (B, V, D) with texts (m·B, T, D), one by one, since rounding depends on the product's size."""
         pairs = [(views[i % len(views)], own) for i, own in enumerate(texts)]
         of_classes = self.class_features(texts)
         return Scores(
@@ -244,7 +244,7 @@ class PromptState:
         return Point(line.text_features, selected, lambda texts, images: line.vjp(texts))
 
     def pull_back(self, of_logits: Tensor, selected: Tensor, zero_shot: Tensor) -> Tensor:
-        """∇_θ at θ₀, (B, n, W), of ∂L/∂ℓ (B, k, C) on the selected views (B, k, D) with logits (B, k, C).
+        """Pull ∂L/∂ℓ (B, k, C) on the selected views (B, k, D) back to the gradient (B, n, W) at θ₀.
 
         The cotangent on the text features is ∂L/∂E = scale · (∂L/∂ℓ)ᵀ V_S, a C×D matrix.
         """
@@ -255,17 +255,17 @@ class PromptState:
     def text_objective(
         self, name: str, text_features: Tensor, settings: Mapping[str, float], initial: Tensor | None = None
     ) -> Tensor:
-        """The value (…) of a text objective; ``initial`` are the text features at the init, E₀ by default."""
+        """Return the value (…) of a text objective; ``initial`` are the text features at the init, E₀ by default."""
         reference = self.text_features if initial is None else initial
         available = {"text_features": text_features, "initial_text_features": reference, "attributes": self.attributes}
         value: Tensor = OBJECTIVES[name](available, settings)
         return value
 
     def text_gradient(self, objective: str, settings: Mapping[str, float]) -> Tensor:
-        """∇_θ of a text objective at θ₀, (n, W); computed once."""
+        """Return the cached gradient (n, W) of a text objective at θ₀."""
         own = {name: value for name, value in settings.items() if name in OBJECTIVES[objective].settings}
         key = (objective, tuple(own.items()))
-        with self._computing:  # images in other threads need it too
+        with self._computing:  # shared by images in other threads
             if key not in self._text_gradients:
                 features = self.linearisation.text_features.detach().requires_grad_()
                 with torch.enable_grad():
@@ -277,19 +277,19 @@ class PromptState:
         return self._text_gradients[key]
 
     def encode_shared(self, key: Hashable, context: Tensor) -> Tensor:
-        """Text features (T, D) of a tuned context (n, W) that all images share; computed once per ``key``."""
+        """Encode a tuned context (n, W) that all images share to (T, D), once per ``key``."""
         with self._computing:
             if key not in self._encoded:
                 self._encoded[key] = self.encode(context)
         return self._encoded[key]
 
     def encode(self, context: Tensor) -> Tensor:
-        """Text features (T, D) of a context (n, W)."""
+        """Encode a context (n, W) to text features (T, D)."""
         return self.encoder.encode(self.encoder_input(context))[0]
 
 
 class AttributeState(PromptState):
-    """C·A texts, A consecutive ones per class, whose probabilities are summed (TCA).
+    """Prompt state of C·A texts, A consecutive ones per class, whose probabilities are summed (TCA).
 
     P_c = Σ_a exp ℓ_ca / Σ_{c'a} exp ℓ_c'a is the softmax of the class logits ℓ_c = log Σ_a exp ℓ_ca.
     """
@@ -300,7 +300,7 @@ class AttributeState(PromptState):
         self._facts["attributes"] = self.attributes  # the same texts can be grouped differently
 
     def logits(self, image_features: Tensor, text_features: Tensor) -> Tensor:
-        """ℓ_c = log Σ_a exp(scale · v·e_ca + bias): (…, V, D) and (…, C·A, D) → (…, V, C)."""
+        """Compute ℓ_c = log Σ_a exp(scale · v·e_ca + bias): (…, V, D) and (…, C·A, D) → (…, V, C)."""
         return self._by_class(super().logits(image_features, text_features)).logsumexp(dim=-1)
 
     def pull_back(self, of_logits: Tensor, selected: Tensor, zero_shot: Tensor) -> Tensor:
@@ -310,11 +310,11 @@ class AttributeState(PromptState):
         return super().pull_back(of_texts.flatten(-2), selected, zero_shot)
 
     def class_features(self, text_features: Tensor) -> Tensor:
-        """The mean text feature of each class, normalised: (…, C·A, D) → (…, C, D)."""
+        """Return the normalised mean text feature of each class: (…, C·A, D) → (…, C, D)."""
         return F.normalize(text_features.unflatten(-2, (-1, self.attributes)).mean(dim=-2), dim=-1)
 
     def _by_class(self, logits: Tensor) -> Tensor:
-        """(…, C·A) → (…, C, A)."""
+        """Reshape (…, C·A) to (…, C, A)."""
         return logits.unflatten(-1, (-1, self.attributes))
 
 
@@ -330,12 +330,12 @@ def prompt_state(
     kind: type[PromptState] = PromptState,
     **more: Any,
 ) -> PromptState:
-    """Prepare the text features of classes under a prompt, or under texts that replace one.
+    """Prepare the text features of classes from a prompt or from fixed texts.
 
     Args:
-        attributes: of each class; "{attribute} {name}" then replaces the name.
+        attributes: by class; "{attribute} {name}" replaces the name.
         tunes: build the graph of the text features now.
-        kind: class of the state; ``more`` are its further arguments.
+        kind: class of the state; ``more`` are its additional arguments.
     """
     names = tuple(class_names)
     texts = names if attributes is None else names_with_attributes(names, attributes)
@@ -373,10 +373,10 @@ def prompt_state(
 
 
 class _FunctionEncoder(PromptEncoder):
-    """A user's function, context by context."""
+    """Encoder that calls a custom function for each context."""
 
     def __init__(self, encoder: Encoder, classes: int, device: torch.device) -> None:
-        # the size of its graph is unknown; with one byte it is retained
+        # the graph size is unknown; one byte means that it is retained
         super().__init__([torch.arange(classes)], device, graph_bytes=1, memory_budget=MEMORY_BUDGET)
         self._encoder = encoder
 
@@ -392,14 +392,14 @@ def state_of_texts(
         found, init = texts.detach(), texts.new_empty(0, 1)
     elif context is None or context.ndim != 2:
         given = "no context" if context is None else f"a context of shape {tuple(context.shape)}"
-        raise OtptError(f"A function that encodes contexts came with {given}; expected context= of shape (n, W).")
+        raise OtptError(f"A context encoder was given with {given}; expected context= of shape (n, W).")
     else:
         with torch.no_grad():
             found, init = texts(context), context.detach().clone()
     if found.ndim != 2 or len(found) < 2 or found.shape[1] != views.shape[2]:
         raise OtptError(
-            f"Text features of shape {tuple(found.shape)} and views of shape {tuple(views.shape)} were given; expected "
-            "(C, D) with two classes or more, and (B, V, D)."
+            f"Text features have shape {tuple(found.shape)} and views {tuple(views.shape)}; expected (C, D) with at "
+            "least two classes, and (B, V, D)."
         )
     encoder: PromptEncoder = FixedEncoder(F.normalize(found, dim=-1))
     if not isinstance(texts, Tensor):

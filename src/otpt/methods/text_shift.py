@@ -42,7 +42,7 @@ def tps(
     E' with a shift z_c for each class: (C, D) → (C, D).
 
     Args:
-        shift_rate: lr, how far each coordinate moves.
+        shift_rate: lr, the size of the change of each coordinate.
         shift_ratio: fraction of the views that is selected, the most confident ones (at least one).
         shift_shared: one shift z for all classes, whose gradient is Σ_c g_c.
     """
@@ -77,9 +77,10 @@ def sts(
 
 
 def leading_directions(text_features: Tensor) -> Tensor:
-    """B_k (D, k) of E = U·diag(σ)·Bᵀ, k = number of σ above ω(β)·median σ, at least one (Gavish–Donoho).
+    """Return B_k (D, k) of E = U·diag(σ)·Bᵀ, k the number of σ above ω(β)·median σ (Gavish–Donoho).
 
-    β = min(C, D)/max(C, D), ω(β) = 0.56β³ − 0.95β² + 1.82β + 1.43. In float64 on the CPU, once for each class list.
+    β = min(C, D)/max(C, D), ω(β) = 0.56β³ − 0.95β² + 1.82β + 1.43. At least one direction is
+    returned. Computed in float64 on the CPU, once per class list.
     """
     plain = text_features.detach().cpu().double().contiguous()
     basis = _leading_directions(plain.numpy().tobytes(), *plain.shape)
@@ -88,21 +89,21 @@ def leading_directions(text_features: Tensor) -> Tensor:
 
 @lru_cache(maxsize=4)
 def _leading_directions(numbers: bytes, classes: int, width: int) -> Tensor:
-    """Keyed by the (C, D) float64 numbers: images that share texts share the decomposition."""
+    """Compute the directions; cached by the (C, D) float64 numbers."""
     texts = torch.frombuffer(bytearray(numbers), dtype=torch.float64).view(classes, width)
     _, sizes, directions = torch.linalg.svd(texts, full_matrices=False)
     return directions[: leading_count(sizes, classes, width)].mT.contiguous()
 
 
 def leading_count(sizes: Tensor, classes: int, width: int) -> int:
-    """Number of singular values above the threshold, at least one."""
+    """Return the number of singular values above the threshold, at least one."""
     beta = min(classes, width) / max(classes, width)
     omega = 0.56 * beta**3 - 0.95 * beta**2 + 1.82 * beta + 1.43
     return max(int((sizes > omega * sizes.quantile(0.5)).sum()), 1)
 
 
 def _gradient(zero_shot: Tensor, features: Tensor, text_features: Tensor, scale: float, ratio: float) -> Tensor:
-    """g (C, D) at Z = 0."""
+    """Compute the gradient g (C, D) at Z = 0."""
     chosen = select_fraction(zero_shot, ratio)
     with torch.enable_grad():
         leaf = zero_shot[chosen].detach().requires_grad_()

@@ -1,9 +1,9 @@
-"""The tuner: steps on the context that minimise L = Σ weight·objective for each image.
+"""Context tuning: minimise L = Σ weight·objective by AdamW steps for each image.
 
 **One step, closed form.** From an empty state one AdamW step is θ₁ = (1 − lr·wd)·θ₀ − lr·g/(|g| + ε). The gradient is
 g = Σ w·g_view + Σ λ·g_text, where g_text is a constant of the prompt state and g_view needs one vector–Jacobian product
-per image (:meth:`PromptState.pull_back`). Configs that share a view objective share its product; a further method costs
-one forward pass of the text features.
+per image (:meth:`PromptState.pull_back`). Configs with the same view objective share its product; each additional
+method costs one forward pass of the text features.
 
 **Many steps**, C-TPT's two-step mode, and images with their own initial context use torch's AdamW. Views are selected
 under the initial context and stay the same over all steps.
@@ -37,7 +37,7 @@ ADAM_EPSILON = 1e-8
 def adamw_first_step(
     start: Tensor, gradient: Tensor, *, learning_rate: float, weight_decay: float, epsilon: float = ADAM_EPSILON
 ) -> Tensor:
-    """θ₁ = (1 − lr·wd)·θ₀ − lr·g/(|g| + ε), element by element; ε = 1e-8 by default."""
+    """Compute θ₁ = (1 − lr·wd)·θ₀ − lr·g/(|g| + ε) element-wise; ε = 1e-8 by default."""
     shrunk = (1 - learning_rate * weight_decay) * start
     return shrunk - learning_rate * gradient / (gradient.abs() + epsilon)
 
@@ -58,7 +58,7 @@ def tune(
         views: (B, V, …) inputs of the state, the clean view first.
         zero_shot: (B, V, C) logits under the initial contexts, if known.
         starts: (B, n, W) initial contexts of the images; θ₀ by default.
-        cache: of gradients at θ₀ on disk.
+        cache: disk cache of gradients at θ₀.
         all_views: score all views under the tuned contexts, not only the clean one.
     """
     if zero_shot is None:
@@ -79,7 +79,7 @@ def tune(
         together = state.predict(views, torch.cat([steps[config][0] for config in own]), all_views=all_views)
         found |= zip(own, _split(together, len(views)) if len(own) > 1 else [together], strict=True)
     for config, (contexts, skipped) in steps.items():
-        if config not in found:  # no objective depends on the views: all images get the same context
+        if config not in found:  # no view objectives: all images share one context
             texts = state.encode_shared(config, contexts[0]).expand(len(views), -1, -1)
             found[config] = state.scores(views, texts, all_views=all_views)
         found[config] = replace(found[config], contexts=contexts, skipped=skipped)
@@ -94,7 +94,7 @@ def _one_step(
     gradients: dict[ViewObjective, Tensor],
     cache: FeatureCache | None,
 ) -> tuple[Tensor, Tensor]:
-    """Contexts (B, n, W) after one step, and (B,) whether the gradient was not finite; configs share ``gradients``."""
+    """Return contexts (B, n, W) after one step and a mask (B,) of non-finite gradients; ``gradients`` is shared."""
     settings = dict(config.settings)
     total = torch.zeros(len(views), *state.init.shape, dtype=state.init.dtype, device=state.init.device)
     for name, weight in config.weights_on(VIEWS):
@@ -121,7 +121,7 @@ def _split(scores: Scores, images: int) -> list[Scores]:
 
 
 def failed_on(error: OtptError, names: Sequence[str], configs: Sequence[TuningConfig]) -> OtptError:
-    """Add the names of the images to the error of a user's objective."""
+    """Add the names of the images to the error of a custom objective."""
     if not any(OBJECTIVES[each].digest for config in configs for each, _ in config.weights):
         return error
     where = f"The image was {names[0]!r}" if len(names) == 1 else f"The images were {names[0]!r} to {names[-1]!r}"
@@ -129,7 +129,7 @@ def failed_on(error: OtptError, names: Sequence[str], configs: Sequence[TuningCo
 
 
 class ViewObjective(NamedTuple):
-    """The fields of a config that the gradient of a view objective depends on; it selects ``views`` views."""
+    """Fields of a config that determine the gradient of a view objective; ``views`` is the number of selected views."""
 
     name: str
     reference: str
@@ -139,7 +139,7 @@ class ViewObjective(NamedTuple):
 
 
 def _view_gradients(state: PromptState, views: Tensor, zero_shot: Tensor, objective: ViewObjective) -> Tensor:
-    """∇_θ of a view objective at θ₀ for each image, (B, n, W)."""
+    """Compute the gradient (B, n, W) of a view objective at θ₀ for each image."""
     gradients, selected, own = [], [], []
     for image, logits in zip(views, zero_shot, strict=True):
         chosen = SELECTED_BY[objective.selection](logits, objective.views)
@@ -161,7 +161,7 @@ def _view_gradients(state: PromptState, views: Tensor, zero_shot: Tensor, object
 def _cached_gradients(
     cache: FeatureCache, state: PromptState, views: Tensor, zero_shot: Tensor, objective: ViewObjective
 ) -> Tensor:
-    """:func:`_view_gradients` with a cache: a further one-step method needs no backward pass."""
+    """Return cached :func:`_view_gradients`, so that further one-step methods need no backward pass."""
     keys = [gradient_key(state, each, objective) for each in to_host([views])[0]]
     stored = {i: cache.get(key, kind="gradients") for i, key in enumerate(keys)}
     device = state.init.device
@@ -178,11 +178,11 @@ def _cached_gradients(
 
 
 def gradient_key(state: PromptState, views: Tensor, objective: ViewObjective) -> str:
-    """64 hexadecimal digits of all that the gradient at θ₀ for view features (V, D) on the host depends on."""
+    """Return the SHA-256 of everything that determines the gradient at θ₀ for view features (V, D) on the host."""
     image = hashlib.sha256(f"{views.dtype} {tuple(views.shape)} ".encode())
     image.update(views.detach().contiguous().numpy().tobytes())
     facts = [*objective, image.hexdigest(), state.fingerprint, __version__, torch.__version__]
-    facts.append(OBJECTIVES[objective.name].digest)  # a user may change a function under the same name
+    facts.append(OBJECTIVES[objective.name].digest)  # a custom function may change under the same name
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
 
@@ -211,7 +211,7 @@ def tune_many_steps(
 def _tune_pass(
     state: PromptState, images: Tensor, zero_shot: Tensor, config: TuningConfig, start: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """Tuned contexts (b, n, W) of one pass of images, and (b,) whether a gradient was not finite."""
+    """Tune the contexts (b, n, W) of one pass of images; return them and a mask (b,) of non-finite gradients."""
     chosen = SELECTED_BY[config.selection](zero_shot, config.selected_count(images.shape[1]))
     selected, own = _gather(images, chosen), _gather(zero_shot, chosen)
     cosines = (own - state.logit_bias) / state.logit_scale
@@ -221,7 +221,7 @@ def _tune_pass(
     at_start = state.linearise(start, selected)
     initial = state.text_features if start is None else at_start.text_features
     point: Point | None = at_start
-    del at_start  # each step releases the graph of the one before
+    del at_start  # each step releases the previous graph
     first_context = (state.init if start is None else start).expand(len(images), -1, -1)
     contexts = first_context.clone().requires_grad_()
     optimiser = torch.optim.AdamW([contexts], lr=config.learning_rate, weight_decay=config.weight_decay)
@@ -243,7 +243,7 @@ def _tune_pass(
 
 
 def _gather(rows: Tensor, chosen: Tensor) -> Tensor:
-    """Rows (b, V, …) at indices (b, k) → (b, k, …)."""
+    """Return gather rows (b, V, …) at indices (b, k): (b, k, …)."""
     index = chosen.reshape(*chosen.shape, *[1] * (rows.ndim - 2))
     return rows.gather(1, index.expand(-1, -1, *rows.shape[2:]))
 
@@ -259,7 +259,7 @@ def _gradient(
     reference: Range | None,
     first: Range | None,
 ) -> tuple[Tensor, Range]:
-    """∇_θ Σ weight·objective at a point, and the range of the most confident view there, detached.
+    """Return ∇_θ Σ weight·objective at a point and the detached range of the most confident view.
 
     ``initial`` are the text features at the init, ``reference`` a constant reference range, ``first`` the range of the
     first step.

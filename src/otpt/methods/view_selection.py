@@ -1,4 +1,4 @@
-"""Further rules that select or weight views: Tsallis entropy, ADTE, GS-Bias, view weights."""
+"""View selection and weighting: Tsallis entropy, ADTE, GS-Bias, view weights."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Order = Annotated[float, Field(gt=0, lt=10)]
 
 _ADTE = "ICLR 2026, arXiv 2602.11743"
 _SLOTS, _MARGIN, _TRUSTED = 20, 1.0, 100
-"""ADTE: logits per class, smallest margin of those, and how many of them the class bias is computed from."""
+"""ADTE: stored logits per class, their minimum margin, and the minimum number of images for the class bias."""
 
 
 @aggregation(source=_ADTE)
@@ -80,7 +80,7 @@ def adte_released(logits: Tensor, state: dict[str, Any], first_pass: bool, adte_
 
 
 def _adte_mean(logits: Tensor, orders: Tensor | None, ratio: float) -> Tensor:
-    """log p (V, C): in the first row the mean prediction of the views of smallest score, else each view's own."""
+    """Return log p (V, C): the mean prediction of the lowest-scoring views in row 0, each view's own in the others."""
     probabilities = logits.softmax(dim=-1)
     scores = view_entropies(logits) if orders is None else (probabilities.pow(orders) / (1 - orders)).sum(dim=1)
     chosen = scores.argsort(stable=True)[: fraction_of(len(logits), ratio)]
@@ -89,7 +89,7 @@ def _adte_mean(logits: Tensor, orders: Tensor | None, ratio: float) -> Tensor:
 
 
 def _store(logits: Tensor, state: dict[str, Any]) -> None:
-    """Put the mean logits of an image into the bank of their label, if their margin is large."""
+    """Store the mean logits of an image in the bank of their label if the margin is large."""
     classes = logits.shape[1]
     if not state:
         state["bank"] = logits.new_zeros(classes, _SLOTS, classes)
@@ -102,7 +102,7 @@ def _store(logits: Tensor, state: dict[str, Any]) -> None:
 
 
 def class_orders(bank: Tensor, present: Tensor) -> Tensor:
-    """ADTE's q (C,) of stored predictions (C, n, C) by predicted class, where ``present`` (C, n)."""
+    """Compute ADTE's orders q (C,) from the ``present`` (C, n) predictions (C, n, C) by predicted class."""
     counts = present.sum(dim=1).clamp(min=1)
     matrix = ((bank * present[..., None]).sum(dim=1) / counts[:, None]).mT  # column j: mean prediction of label j
     bias = torch.full_like(matrix[0], 1 / len(matrix))

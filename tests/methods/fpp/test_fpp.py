@@ -173,5 +173,5 @@ def test_bad_input(given: dict[str, Any]) -> None:
 
 
 def test_a_context_that_leaves_all_bounds_is_told(backbone: Backbone) -> None:
-    with pytest.raises(OtptError, match="no longer finite after step 1"):
+    with pytest.raises(OtptError, match="not finite after step 1"):
         pretrain(backbone, NAMES, Fpp(steps=2, learning_rate=1e308, final_rate=1e308, weight_decay=1e10))

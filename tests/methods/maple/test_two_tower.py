@@ -156,7 +156,7 @@ def test_an_image_does_not_depend_on_those_before_it(tmp_path: Path) -> None:
     [
         ("vit", maple_state("vit", 3), "have 3 layers; this image tower has only 2"),
         ("timm", maple_state("vit", 2), "width 64, but the image tower has width 48"),
-        ("vit", maple_state("vit", 2, text_width=32), "32 wide on the text side; this text tower is 64 wide"),
+        ("vit", maple_state("vit", 2, text_width=32), "width 32, but the text tower has width 64"),
     ],
 )
 def test_prompts_that_do_not_fit(kind: str, state: dict[str, Tensor], sentence: str, tmp_path: Path) -> None:

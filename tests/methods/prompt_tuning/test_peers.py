@@ -212,7 +212,7 @@ def test_the_same_texts_in_other_groups_have_another_fingerprint() -> None:
 @pytest.mark.parametrize(
     ("attributes", "words"),
     [
-        ({}, "No attributes of the classes were given"),
+        ({}, "needs attributes of the classes"),
         ({"cat": ["small"], "dog": ["large"], "cow": ["calm"]}, "'cow'"),
         ({"cat": ["small"]}, "'dog'"),
         ({"cat": ["small"], "dog": []}, "'dog'"),
