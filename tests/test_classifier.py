@@ -169,7 +169,7 @@ def test_fitting_a_temperature() -> None:
         clf.calibrate(images, ["ct"] * 20)
     with pytest.raises(OtptError, match="not a class; expected 0 to 4"):
         clf.calibrate(images, [9] * 20)
-    with pytest.raises(OtptError, match="6 labelled images were given; expected at least"):
+    with pytest.raises(OtptError, match="Got 6 labelled images; expected at least"):
         clf.calibrate(images[:6], labels[:6])
 
 
@@ -178,12 +178,12 @@ def test_what_a_calibration_refuses_changes_nothing() -> None:
     images = [image(seed) for seed in range(20)]
     clf.calibrate(images, [seed % 3 for seed in range(20)], maps=["temperature"])
     before = clf.predict(image(1))
-    with pytest.raises(OtptError, match=r"The calibration was made for classes\.0"):
+    with pytest.raises(OtptError, match=r"The calibration is for classes\.0"):
         clf.set_classes(["house", "tree", "car"])
     assert clf.predict(image(1)) == before
     other = Classifier(clf.backbone, "zero-shot").set_classes(["house", "tree", "car"])
     plain = other.predict(image(1))
-    with pytest.raises(OtptError, match=r"The calibration was made for classes\.0"):
+    with pytest.raises(OtptError, match=r"The calibration is for classes\.0"):
         other.use_calibrations(list(clf._calibrations.values()))
     assert other.predict(image(1)) == plain
 

@@ -246,7 +246,7 @@ def test_the_threshold_is_that_of_the_procedure(risk: float) -> None:
         s, right = simulated(400, seed)
         expected = literal_threshold(s, right, risk, 0.9)
         if expected is None:
-            with pytest.raises(OtptError, match="No confidence threshold holds a risk"):
+            with pytest.raises(OtptError, match="No confidence threshold guarantees a risk"):
                 risk_threshold(s, right, risk=risk, guarantee=0.9)
             continue
         found = risk_threshold(s, right, risk=risk, guarantee=0.9)
@@ -299,7 +299,7 @@ def test_a_calibrated_answer_abstains_below_the_threshold() -> None:
 def test_what_cannot_be_held_says_what_can() -> None:
     p, y = labelled(200, seed=33)
     calibration = fit_calibration(p, y, facts())
-    with pytest.raises(OtptError, match=r"on the 200 labels .* or allow 0\.\d+, which they can hold") as error:
+    with pytest.raises(OtptError, match=r"for 200 labels .* or request a risk of at least 0\.\d+") as error:
         Calibrated(calibration, risk=0.01)
     possible = float(str(error.value).split("allow ")[1].split(",")[0])
     assert Calibrated(calibration, risk=possible).threshold is not None
@@ -310,7 +310,7 @@ def test_a_map_that_changes_labels_has_no_risk() -> None:
     p = p[:, [1, 0, *range(2, 8)]]  # two classes exchanged, which biases and slopes can only mend in part
     calibration = fit_calibration(p, y, facts(), maps=["bias"])
     assert calibration.map.kind == "bias"
-    with pytest.raises(OtptError, match="the map 'bias' may change labels"):
+    with pytest.raises(OtptError, match="the map 'bias' may change predictions"):
         Calibrated(calibration, risk=0.3)
 
 

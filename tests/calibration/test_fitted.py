@@ -177,7 +177,7 @@ def test_folds_are_stratified_and_cross_validation_is_what_it_says() -> None:
 
 def test_what_the_labels_cannot_carry_is_refused() -> None:
     p, y = labelled(60)
-    with pytest.raises(OtptError, match="'isotonic' needs 500 labels for 8 classes, but there are"):
+    with pytest.raises(OtptError, match="'isotonic' needs 500 labels for 8 classes, but got"):
         choose_map(p, y, maps=["isotonic"])
     with pytest.raises(OtptError, match="needs 200 labels"):
         choose_map(p, y, maps=["vector"])
@@ -277,7 +277,7 @@ def test_another_purpose_is_refused_by_name(calibration: Calibration, path: str,
     calibration.check(other)
     *parts, last = path.split(".")
     reduce(lambda found, part: found[part], parts, other)[last] = value
-    with pytest.raises(OtptError, match=f"The calibration was made for {words}"):
+    with pytest.raises(OtptError, match=f"The calibration is for {words}"):
         calibration.check(other)
 
 

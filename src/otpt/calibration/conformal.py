@@ -12,8 +12,8 @@ Thresholds that answer 5 %, 10 %, …, 100 % of the labelled images are tested f
 procedure: each has an equal part of 1 − guarantee, and one that is rejected hands its part on to the next. All rejected
 hypotheses are false together with probability ``guarantee``; the lowest threshold among them is taken.
 
-**Several predictions per image.** Conf-OT and r-values look at calibration and test images together, so they are
-functions of arrays and not part of a calibration file.
+**Several predictions per image.** Conf-OT and r-values use calibration and test images together, so they are functions
+of arrays and not part of a calibration file.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from otpt.errors import OtptError, unknown
 SETS = ("lac", "aps", "raps")
 
 PENALTY, FREE_RANKS = 0.01, 5
-"""λ and k of RAPS in the paper's experiments on ImageNet."""
+"""Default λ and k of RAPS, from its experiments on ImageNet."""
 
 LEVELS = 20
 """Number of thresholds tested for a risk."""
@@ -48,12 +48,12 @@ def conformal_scores(
     free_ranks: float = FREE_RANKS,
     u: Floats | None = None,
 ) -> Floats:
-    """s(x, c) of every class: (N, C) → (N, C); ``u`` (N,) are :func:`draws` by default.
+    """Compute the scores s(x, c) of all classes: (N, C) → (N, C); ``u`` (N,) defaults to :func:`draws`.
 
     - "lac" (least ambiguous sets): 1 − p_c, the smallest sets on average.
-    - "aps" (adaptive prediction sets): Σ p_j over the more probable classes + u·p_c, the most probable classes until
-      their sum reaches q̂. Of tied classes the one listed first comes before. Without u, confident images would have
-      scores near 1 whether correct or wrong, and all sets would grow.
+    - "aps" (adaptive prediction sets): Σ p_j over the more probable classes + u·p_c; sets hold the most probable
+      classes until their sum reaches q̂. Tied classes keep their order. Without u, confident images would score near 1
+      whether correct or wrong, and all sets would grow.
     - "raps" (regularised APS): APS + λ·max(0, rank(c) − k), so that no set is very large.
     """
     if kind not in SETS:
@@ -72,10 +72,10 @@ def conformal_scores(
 
 
 def draws(probabilities: Floats) -> Floats:
-    """u in [0, 1) of each image, hashed from its predicted class and its two largest probabilities: (N, C) → (N,).
+    """Hash the predicted class and the two largest probabilities to u in [0, 1): (N, C) → (N,).
 
-    So an image always has the same set. The probabilities are rounded to three digits, since processors differ in the
-    last ones. Any function of the image preserves the coverage.
+    An image therefore always has the same set. Probabilities are rounded to three digits to be independent of the
+    processor. Any function of the image preserves the coverage.
     """
     first = probabilities.argmax(axis=1)
     largest = np.sort(probabilities, axis=1)[:, -2:]
@@ -84,7 +84,7 @@ def draws(probabilities: Floats) -> Floats:
 
 
 def conformal_quantile(scores: Floats, coverage: float) -> float:
-    """q̂ of n scores (n,); infinity, which every class is below, where n is too small.
+    """Return q̂ of n scores (n,), or infinity if n is too small.
 
     >>> conformal_quantile(np.arange(1.0, 10.0), 0.9), conformal_quantile(np.arange(1.0, 9.0), 0.9)
     (9.0, inf)
@@ -94,7 +94,7 @@ def conformal_quantile(scores: Floats, coverage: float) -> float:
 
 
 def labels_for(coverage: float) -> int:
-    """Smallest number of labels with a finite quantile.
+    """Return the smallest number of labels with a finite quantile.
 
     >>> labels_for(0.9), labels_for(0.95), labels_for(0.99)
     (9, 19, 99)
@@ -104,7 +104,7 @@ def labels_for(coverage: float) -> int:
 
 
 def _exact(coverage: float) -> Fraction:
-    """The coverage as the decimal number that was written, not the nearest binary one."""
+    """Convert the coverage to an exact decimal fraction."""
     check_fraction("coverage", coverage, such_as="0.9")
     return Fraction(str(float(coverage)))
 
@@ -117,7 +117,7 @@ def check_fraction(name: str, value: Any, *, such_as: str) -> None:
 
 @dataclass(frozen=True)
 class RiskThreshold:
-    """Images with a confidence above ``threshold`` are answered.
+    """Confidence threshold above which images are answered.
 
     Attributes:
         risk, guarantee: the error rate among the answered is at most ``risk``, with this probability over the draw of
@@ -133,7 +133,7 @@ class RiskThreshold:
     wrong: int
 
     def answers(self, confidence: float) -> bool:
-        """Whether an image of this confidence is answered."""
+        """Return whether an image with this confidence is answered."""
         return confidence > self.threshold
 
 
@@ -144,28 +144,28 @@ def risk_threshold(confidence: Floats, correct: Booleans, *, risk: float, guaran
         return found
     grid = (step / 100 for step in range(math.floor(100 * risk) + 1, 100))
     possible = [each for each in grid if find_threshold(confidence, correct, risk=each, guarantee=guarantee)]
-    allowed = f", or allow {possible[0]:g}, which they can hold" if possible else ""
+    allowed = f", or request a risk of at least {possible[0]:g}" if possible else ""
     raise OtptError(
-        f"No confidence threshold holds a risk of {risk:g} with probability {guarantee:g} on the {len(correct)} labels "
-        f"of the calibration, of which {int((~correct).sum())} are predicted wrong; label more images{allowed}."
+        f"No confidence threshold guarantees a risk of {risk:g} with probability {guarantee:g} for {len(correct)} "
+        f"labels with {int((~correct).sum())} wrong predictions; label more images{allowed}."
     )
 
 
 def find_threshold(
     confidence: Floats, correct: Booleans, *, risk: float, guarantee: float = 0.95
 ) -> RiskThreshold | None:
-    """Return the same as :func:`risk_threshold`, or None if no threshold bounds the risk."""
+    """Return :func:`risk_threshold`, or None if no threshold bounds the risk."""
     check_fraction("risk", risk, such_as="0.05")
     check_fraction("guarantee", guarantee, such_as="0.95")
     n, budget = len(correct), 1.0 - guarantee
     order = np.argsort(-confidence, kind="stable")
     falling, errors = confidence[order], np.concatenate([[0], np.cumsum(~correct[order])])
     counts = sorted({math.ceil(n * level / LEVELS) for level in range(1, LEVELS + 1)})
-    tested = [m for m in counts if (1.0 - risk) ** m <= budget]  # fewer could not pass even without an error
+    tested = [m for m in counts if (1.0 - risk) ** m <= budget]  # smaller counts cannot pass even without errors
     found, carried = None, 0.0
     for m in tested:
         threshold = float(falling[m]) if m < n else -math.inf
-        answered = int(np.searchsorted(-falling, -threshold)) if m < n else n  # of equal confidences none is above
+        answered = int(np.searchsorted(-falling, -threshold)) if m < n else n  # ties are not above it
         level = budget / len(tested) + carried
         wrong = int(errors[answered])
         passed = answered > 0 and special.bdtr(wrong, answered, risk) <= level
@@ -176,12 +176,12 @@ def find_threshold(
 
 
 def transport(logits: Floats, marginal: Floats | None = None, *, iterations: int = 3) -> Floats:
-    """Conf-OT's map: probabilities of a set of images whose classes have a given marginal, (N, C) → (N, C).
+    """Apply Conf-OT's map to the probabilities of images with a given class marginal: (N, C) → (N, C).
 
     Q = exp ℓ; three times (not until convergence) each class is scaled to its share of the marginal, then each image
     to one (Sinkhorn). Silva-Rodríguez et al., CVPR 2025, arXiv 2505.24693. The released code takes the label
-    frequencies of the calibration images as the marginal; the map then is not symmetric in calibration and test images,
-    and the guarantee of the sets does not follow. With equal shares, the default, or any marginal known before it does.
+    frequencies of the calibration images as the marginal; the map is then not symmetric in calibration and test images,
+    and coverage is not guaranteed. It is guaranteed for equal shares, the default, or any marginal known in advance.
 
     Args:
         logits: of calibration and test images together, logit scale included.
@@ -191,7 +191,7 @@ def transport(logits: Floats, marginal: Floats | None = None, *, iterations: int
     shares = np.full(classes, 1 / classes) if marginal is None else np.asarray(marginal, np.float64)
     if shares.shape != (classes,) or not (shares > 0).all():
         raise OtptError(f"The marginal is {shares.tolist()}; expected {classes} positive shares.")
-    plan = np.exp(np.asarray(logits, np.float64) - logits.max())  # one maximum for all: another one changes the result
+    plan = np.exp(np.asarray(logits, np.float64) - logits.max())  # one maximum for all images
     plan /= plan.sum()
     for _ in range(iterations):
         plan *= shares / shares.sum() / np.maximum(plan.sum(axis=0), np.finfo(np.float64).tiny)
@@ -208,7 +208,7 @@ def conf_ot_sets(
     sets: str = "lac",
     marginal: Floats | None = None,
 ) -> Booleans:
-    """Prediction sets of test images by Conf-OT: logits (n, C), labels (n,) and logits (N, C) → (N, C)."""
+    """Return Conf-OT prediction sets of test images: logits (n, C), labels (n,) and logits (N, C) → (N, C)."""
     probabilities = transport(np.concatenate([calibration, test]), marginal)
     scores = conformal_scores(sets, probabilities)
     own = scores[np.arange(len(labels)), labels]
@@ -216,10 +216,10 @@ def conf_ot_sets(
 
 
 def fit_view_weights(view_logits: Floats, labels: Integers) -> tuple[float, float]:
-    """Weights (a, b) of softmax(a·ℓ_0 + b·mean_v ℓ_v) that minimise the cross-entropy: (N, V, C) and (N,).
+    """Fit weights (a, b) of softmax(a·ℓ_0 + b·mean_v ℓ_v) by cross-entropy: (N, V, C) and (N,).
 
     The mean is over the augmented views. Shanmugam et al., CVPR 2025, arXiv 2505.22764, with two weights, since random
-    views are exchangeable. The labelled images must be others than those that a calibration is fitted on. The method
+    views are exchangeable. Do not fit a calibration on the same images. The method
     ``zero-shot+view-weights[clean-weight=a,rest-weight=b]`` predicts with them.
     """
     if view_logits.ndim != 3 or view_logits.shape[1] < 2 or len(labels) != len(view_logits):
@@ -244,7 +244,7 @@ def fit_view_weights(view_logits: Floats, labels: Integers) -> tuple[float, floa
 
 
 def r_values(calibration: Floats, test: Floats) -> tuple[Floats, Floats]:
-    """r-values of n calibration images and of the classes of one test image: (R, n) and (R, C) → (n,) and (C,).
+    """Compute r-values of n calibration images and the classes of one test image: (R, n), (R, C) → (n,), (C,).
 
     R realisations (views, prompts) each rank all n + C probabilities, those of the true classes and those of the test
     image. After m steps a column counts how many realisations rank it among their first m; in each step the column
@@ -262,10 +262,10 @@ def r_values(calibration: Floats, test: Floats) -> tuple[Floats, Floats]:
 
 
 def r_value_set(calibration: Floats, test: Floats, coverage: float) -> Booleans:
-    """Prediction set of one test image by r-values: (R, n) and (R, C) → (C,).
+    """Return the r-value prediction set of one test image: (R, n) and (R, C) → (C,).
 
-    One realisation gives LAC. The r-values of the calibration images depend on the test image, so that coverage is not
-    guaranteed; check it on held-out labels.
+    One realisation gives LAC. The r-values of the calibration images depend on the test image, so coverage is not
+    guaranteed; measure it on held-out labels.
     """
     own, classes = r_values(calibration, test)
     rank = math.ceil((len(own) + 1) * coverage - 1e-9)

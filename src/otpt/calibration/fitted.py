@@ -1,4 +1,4 @@
-"""A calibration of one method from labelled images: fitting, its file, and calibrated answers.
+"""Calibration of one method on labelled images: fitting, files, and calibrated answers.
 
 The file is JSON with a checksum. Its map, conformal scores and confidences belong to the probabilities of one method
 with one model, class list, prompt and view recipe, and it is rejected for any other.
@@ -49,19 +49,19 @@ SHOWN = ("accuracy", "nll", "ece", "debiased_ece")
 
 
 class Calibration(BaseModel):
-    """A calibration of one method with one model and class list.
+    """Calibration of one method with one model and class list.
 
     Attributes:
-        facts: what it is for, as plain data: ``model``, ``method``, ``classes``, ``prompt``, ``views``,
+        facts: plain data that it applies to: ``model``, ``method``, ``classes``, ``prompt``, ``views``,
             ``official_precision``.
-        origin: the labelled images, for people: data set, its fingerprint, seed.
-        labels: their number.
-        map: of probabilities, chosen by ``cross_validation`` (mean NLL of each candidate).
-        reliability: metrics before and after the map, on images that it was not fitted on: {metric: [value, low,
+        origin: description of the labelled images: data set, fingerprint, seed.
+        labels: number of labelled images.
+        map: map of probabilities, chosen by ``cross_validation`` (mean NLL of each candidate).
+        reliability: held-out metrics before and after the map: {metric: [value, low,
             high]} each; bins: their reliability diagrams, ``counts``, ``confidence`` and ``accuracy``.
         scores: conformal scores of the true class, by kind of set and class index, in rising order.
         raps: ``penalty`` and ``free_ranks``.
-        confidences: before the map, falling; correct: "1" where the prediction is correct, "0" where it is wrong.
+        confidences: before the map, descending; correct: "1" for correct predictions, "0" for wrong ones.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -80,30 +80,30 @@ class Calibration(BaseModel):
     correct: Annotated[str, Field(pattern="^[01]*$")] = ""
 
     def __repr__(self) -> str:
-        nll = " → ".join(f"{own['nll'][0]:.3f}" for own in self.reliability.values())  # which the map was chosen by
+        nll = " → ".join(f"{own['nll'][0]:.3f}" for own in self.reliability.values())  # the criterion of the choice
         return f"Calibration({self.facts['method']['name']!r}, {self.map.words}, {self.labels} labels, NLL {nll})"
 
     __str__ = __repr__  # pydantic's would print every score
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """The class list, in label order."""
+        """Class names in label order."""
         return tuple(self.facts["classes"])
 
     @property
     def ranked(self) -> tuple[Floats, Booleans]:
-        """(N,) confidences, falling, and whether these predictions are correct."""
+        """Descending confidences (N,) and correct flags (N,)."""
         return np.array(self.confidences, np.float64), np.array([each == "1" for each in self.correct], np.bool_)
 
     @cached_property
     def digest(self) -> str:
-        """Checksum of the values, however the file is formatted."""
+        """Checksum of the values, independent of the file's formatting."""
         text = json.dumps(self.as_dict(), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
         return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
 
     @property
     def diagram(self) -> dict[str, ReliabilityBins]:
-        """The reliability diagrams before and after the map."""
+        """Reliability bins before and after the map."""
         return {
             name: ReliabilityBins(
                 bin_edges(len(own["counts"])),
@@ -116,7 +116,7 @@ class Calibration(BaseModel):
         }
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data, without the checksum."""
+        """Return plain data without the checksum."""
         return self.model_dump(mode="json", by_alias=True)
 
     def write(self, path: str | Path) -> None:
@@ -124,17 +124,16 @@ class Calibration(BaseModel):
         write_atomically(Path(path), as_json({**self.as_dict(), "checksum": self.digest}))
 
     def check(self, facts: Mapping[str, Any]) -> None:
-        """Raise unless ``facts`` are those of the calibration; names of model and method alone may differ."""
+        """Raise unless ``facts`` match the calibration; only names of model and method may differ."""
         classes, others = (len(each["classes"]) for each in (self.facts, facts))
         if classes != others:
-            raise OtptError(f"The calibration was made for {classes} classes, not for these {others}; leave it out.")
+            raise OtptError(f"The calibration is for {classes} classes, not for these {others}; remove it.")
         own, other = dict(_leaves(self.facts)), dict(_leaves(facts))
         differing = [key for key in {**own, **other} if own.get(key) != other.get(key)]
         if set(differing) - {"model.name", "method.name"}:
             shown = ", ".join(f"{key} {own.get(key)!r} (not {other.get(key)!r})" for key in differing[:3])
             raise OtptError(
-                f"The calibration was made for {shown}; make one for these settings with 'otpt calibrate', or leave it "
-                "out."
+                f"The calibration is for {shown}; create one for these settings with 'otpt calibrate', or remove it."
             )
 
 
@@ -148,7 +147,7 @@ def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def read_calibration(path: str | Path) -> Calibration:
-    """Read a calibration file; :class:`OtptError` if it is corrupt or of another version."""
+    """Read a calibration file, or raise :class:`OtptError` if it is corrupt or of another version."""
     path = Path(path).expanduser()
     content = read_json(path, "calibration file")
     try:
@@ -158,7 +157,7 @@ def read_calibration(path: str | Path) -> Calibration:
     except ValueError as error:
         reason = " ".join(str(error).split())
         raise OtptError(
-            f"The file {str(path)!r} is not a calibration file of this version, or damaged: {reason}; make it again "
+            f"The file {str(path)!r} is not a calibration file of this version or is corrupt: {reason}; recreate it "
             "with 'otpt calibrate'."
         ) from error
     return found
@@ -177,15 +176,15 @@ def fit_calibration(
 ) -> Calibration:
     """Fit a calibration to a method's probabilities (N, C) and labels (N,).
 
-    The map is fitted on all labels. Sets and risk are computed from the probabilities **before** the map, so that all
-    labels serve them too and their guarantees are exact.
+    The map is fitted on all labels. Sets and risk use the probabilities **before** the map, so all labels are available
+    for them as well and their guarantees are exact.
 
     Args:
         facts: see :class:`Calibration`; ``classes`` are required.
-        origin: where the labels come from, for people.
+        origin: description of the labelled images.
         maps: candidates; see :func:`otpt.calibration.maps.choose_map`.
         penalty, free_ranks: λ and k of RAPS.
-        n_bins: of the reported calibration errors.
+        n_bins: number of bins of the reported calibration errors.
     """
     checked, y = check_probabilities(probabilities, labels)
     classes, seen = list(facts["classes"]), np.unique(y)
@@ -231,7 +230,7 @@ def fit_label_calibration(
 ) -> Calibration:
     """Fit a calibration to probabilities (N, C) of independent labels, of which some are ``present`` (N, C).
 
-    Platt scaling with one bias or one for each label. It has no scores for sets and no confidences for a risk.
+    Platt scaling with one shared bias or one per label. Prediction sets and risk thresholds are not supported.
     """
     p, y = as_stored(probabilities), np.asarray(present, bool)
     _check_labels(len(y), bool(y.any() and not y.all()), "All labels are absent or all are present")
@@ -248,7 +247,7 @@ def fit_label_calibration(
 
 def _check_labels(count: int, differ: bool, problem: str) -> None:
     if count < LEAST_LABELS:
-        raise OtptError(f"{count} labelled images were given; expected at least {LEAST_LABELS}, better hundreds.")
+        raise OtptError(f"Got {count} labelled images; expected at least {LEAST_LABELS}, better hundreds.")
     if not differ:
         raise OtptError(f"{problem}; expected images of several classes.")
 
@@ -259,7 +258,7 @@ def _fitted(
     metrics: Callable[[Floats], dict[str, list[float]]],
     diagram: Callable[[Floats], ReliabilityBins],
 ) -> dict[str, Any]:
-    """Fields of the chosen map, and of its reliability on held-out images."""
+    """Return the fields for the chosen map and its held-out reliability."""
     stages = {"before": before, "after": choice.held_out}
     bins: dict[str, dict[str, list[float | None]]] = {}
     for name, values in stages.items():
@@ -276,13 +275,13 @@ def _fitted(
 
 @dataclass(frozen=True)
 class CalibratedAnswer:
-    """A calibrated prediction of one image.
+    """Calibrated prediction of one image.
 
     Attributes:
         probabilities: (C,), summing to one.
         index: the predicted class.
         classes: the prediction set, most probable class first; None without a coverage.
-        abstained: whether the image is not answered; None without a risk.
+        abstained: whether the method abstains; None without a risk.
     """
 
     probabilities: Floats
@@ -293,7 +292,7 @@ class CalibratedAnswer:
 
 @dataclass(frozen=True)
 class Calibrated:
-    """A calibration with the requested coverage and risk.
+    """Calibration with the requested coverage and risk.
 
     Args:
         calibration: from a file or from :func:`fit_calibration`.
@@ -315,25 +314,25 @@ class Calibrated:
         if self.sets not in SETS:
             raise unknown("kind of prediction sets", self.sets, SETS)
         if not self.calibration.scores and (self.coverage is not None or self.risk is not None):
-            raise OtptError("The calibration is one of several labels; a coverage or a risk needs one label per image.")
+            raise OtptError("Coverage and risk need one label per image; the calibration is for several labels.")
         if self.coverage is None and self.mondrian:
-            raise OtptError("Sets per class (Mondrian) were requested without a coverage; give one, such as 0.9.")
+            raise OtptError("Mondrian sets were requested without a coverage; set one, such as 0.9.")
         if self.coverage is not None and np.isinf(self.quantiles).all():
             raise OtptError(
                 f"A coverage of {self.coverage:g} needs at least {labels_for(self.coverage)} labels"
                 f"{' of a class' if self.mondrian else ''}, but the calibration has {self.calibration.labels} labels "
-                f"of {len(self.quantiles)} classes; label more images, or request less."
+                f"of {len(self.quantiles)} classes; label more images, or lower the coverage."
             )
         if self.risk is not None and not self.calibration.map.keeps_label:
             raise OtptError(
-                f"A risk was requested, but the map {self.calibration.map.kind!r} may change labels; calibrate with a "
-                "map that keeps them (temperature, beta or isotonic)."
+                f"A risk was requested, but the map {self.calibration.map.kind!r} may change predictions; calibrate "
+                "with a map that preserves them (temperature, beta or isotonic)."
             )
-        _ = self.threshold  # raises if the risk cannot be held
+        _ = self.threshold  # fail early if the risk cannot be guaranteed
 
     @property
     def key(self) -> dict[str, Any]:
-        """Everything that determines the answers, as plain data."""
+        """Plain data that determine the answers."""
         sets = {} if self.coverage is None else {"sets": self.sets, "mondrian": self.mondrian}
         risk = {} if self.risk is None else {"guarantee": self.guarantee}
         return {"digest": self.calibration.digest, "coverage": self.coverage, **sets, "risk": self.risk, **risk}
@@ -347,7 +346,7 @@ class Calibrated:
 
     @cached_property
     def quantiles(self) -> Floats:
-        """Largest score with which each class is in a set, (C,)."""
+        """Largest score (C,) of a class in a set."""
         assert self.coverage is not None
         classes, scores = len(self.calibration.class_names), self.calibration.scores[self.sets]
         if self.mondrian:
@@ -358,13 +357,13 @@ class Calibrated:
 
     @property
     def always_in(self) -> int:
-        """Number of classes with too few labels for the coverage, which are in every Mondrian set."""
+        """Number of classes in every Mondrian set because they have too few labels."""
         return 0 if self.coverage is None else int(np.isinf(self.quantiles).sum())
 
     def answer(self, probabilities: npt.NDArray[Any], index: int | None = None) -> CalibratedAnswer:
         """Calibrate one image's probabilities (C,); ``index`` is the method's prediction where classes tie.
 
-        The predicted class is always in the set, even if ties or the map make it another than the argmax.
+        The set always contains the predicted class, even if ties or the map change the argmax.
         """
         raw = as_stored(probabilities)
         calibrated = self.calibration.map(raw)

@@ -1,4 +1,5 @@
-"""Rescaling of logits (temperature, SaLS, DAC, CoTS, CoR) and the precision of the softmax. The argmax stays.
+"""Rescaling of logits (temperature, SaLS, DAC, CoTS, CoR) and the precision of the softmax. The argmax does not
+change.
 
 CoTS and CoR find temperatures that give adapted logits the confidences of zero-shot logits, exactly. With b = 1/τ and
 the gaps d_c = max z − z_c of a view's adapted logits z, its confidence is p(b) = 1/(1 + S(b)), S(b) = Σ_c exp(−b·d_c)
@@ -36,14 +37,14 @@ BASE_CLASS = 0.05
 """Distance of tuned text features below which a class counts as a base class."""
 
 LIMITS = (1e-6, 1e6)
-"""Bounds of the temperature, for confidences that no finite one gives: 1/C, or more than tied logits allow."""
+"""Bounds of the temperature, for confidences that no finite temperature reaches."""
 
 _POINTS = 257  # of the scan; minima lie further apart than the confidence takes to rise, about a factor e in b
 _CHUNK_ENTRIES = 1 << 22  # 32 MiB of float64 at a time
 
 
 def to_tensor(values: Array) -> Tensor:
-    """Convert a numpy array to a tensor, copied only where torch could not share it."""
+    """Convert a numpy array to a tensor, without a copy where possible."""
     return values if isinstance(values, Tensor) else torch.from_numpy(np.require(values, requirements=["C", "W"]))
 
 
@@ -70,11 +71,10 @@ def check_pair(logits: Array, zero_shot: Array, shape: str = "(..., C)", least: 
 
 
 def probabilities(logits: Array, *, temperature: float = 1.0, official: bool = False) -> Tensor:
-    """softmax(ℓ/T) over the last dimension of logits (..., C); float16 and bfloat16 are computed in float32.
+    """Compute softmax(ℓ/T) over the last dimension of logits (..., C), in float32 or float64.
 
-    ``official=True`` repeats the numbers of the official runs, whose logits are float16 products and whose last softmax
-    is outside autocast: ℓ, ℓ/T and the softmax are rounded to float16. Returned as float32. A confidence moves by up to
-    about one percent of itself.
+    ``official=True`` reproduces the official scripts: ℓ, ℓ/T and the softmax are rounded to float16 and returned as
+    float32. The relative change of a confidence is up to about one percent.
     """
     z = check_logits(logits)
     if not official:
@@ -82,8 +82,8 @@ def probabilities(logits: Array, *, temperature: float = 1.0, official: bool = F
         return torch.softmax(z / _positive(temperature), dim=-1)
     half = z.to(torch.float16)
     if not bool(torch.isfinite(half).all()):
-        raise OtptError("expected logits within ±65504, what float16 holds, but got a larger one.")
-    # torch's own float16 kernels: a detour over float32 differs from them by one step in one of 10,000 values
+        raise OtptError("expected logits within ±65504, the range of float16, but got a larger one.")
+    # torch's float16 kernels; computing in float32 differs by one unit in one of 10,000 values
     return torch.softmax(half / _positive(temperature), dim=-1).float()
 
 
@@ -95,14 +95,14 @@ def fixed_temperature(family: str) -> float:
     """
     if family not in FIXED:
         raise OtptError(
-            f"No temperature was published for backbone family {family!r} (only for {', '.join(FIXED)}); give one with "
+            f"No temperature was published for backbone family {family!r} (only for {', '.join(FIXED)}); set one with "
             "--set temperature=1.2, or fit one on labelled images that are not in the test set ('otpt calibrate')."
         )
     return FIXED[family]
 
 
 def apply_temperature(logits: Array, temperature: float) -> Tensor:
-    """ℓ/T of logits (..., C), in their dtype; differentiable in ℓ."""
+    """Divide logits (..., C) by T in their dtype; differentiable in ℓ."""
     return check_logits(logits) / _positive(temperature)
 
 
@@ -155,7 +155,7 @@ def fit_temperature(
 
 
 def _slope(log_b: float, z: Tensor, y: Tensor, prior: float) -> float:
-    """f'(b), by chunks of rows: 50,000 × 1000 logits would take 400 MB in float64."""
+    """Compute f'(b) in chunks of rows to limit memory."""
     b = math.exp(log_b)
     slope = prior * (1.0 - 1.0 / b)
     rows = max(1, _CHUNK_ENTRIES // z.shape[1])
@@ -189,7 +189,7 @@ def sals(logits: Array, zero_shot: Array) -> Tensor:
 
 
 class BaseTexts(NamedTuple):
-    """Text features under words and under a learned prompt: of C classes (C, D), of its B base classes (B, D)."""
+    """Text features of C classes (C, D) and B base classes (B, D), under words and under a learned prompt."""
 
     zero_shot: Tensor
     tuned: Tensor
@@ -200,11 +200,11 @@ class BaseTexts(NamedTuple):
 def dac_factors(
     zero_shot: Tensor, tuned: Tensor, base_zero_shot: Tensor, base_tuned: Tensor, neighbours: int = 5
 ) -> Tensor:
-    """γ_c = exp(d⁰_c − d¹_c) of learned prompts: (C, D), (C, D), (B, D), (B, D) → (C,).
+    """Compute γ_c = exp(d⁰_c − d¹_c) of learned prompts: (C, D), (C, D), (B, D), (B, D) → (C,).
 
     d⁰_c and d¹_c are the mean distances of text feature c to its ``neighbours`` nearest text features of the B base
-    classes that the prompts were learned on, zero-shot and tuned; of fewer base classes all are taken. γ_c = 1 for a
-    base class itself, whose nearest tuned neighbour is closer than 0.05. Logits are multiplied by the γ_c of their
+    classes that the prompts were learned on, zero-shot and tuned; with fewer base classes all are used. γ_c = 1 for a
+    base class, whose nearest tuned neighbour is closer than 0.05. Logits are multiplied by the γ_c of their
     predicted class.
     """
     before, after = _distances(zero_shot, base_zero_shot), _distances(tuned, base_tuned)
@@ -213,9 +213,9 @@ def dac_factors(
 
 
 def own_dac_factors(zero_shot: Tensor, tuned: Tensor, classes: Tensor | None = None, neighbours: int = 5) -> Tensor:
-    """γ_c without base classes: all other classes replace them. (C, D) × 2 → (C,).
+    """Compute γ_c with all other classes instead of base classes: (C, D), (C, D) → (C,).
 
-    ``classes`` (m,) selects some classes. Of fewer than ``neighbours`` other classes all are taken; with none, γ is 1.
+    ``classes`` (m,) selects some classes. With fewer than ``neighbours`` other classes all are used; γ is 1 for C = 1.
     """
     chosen = torch.arange(len(tuned), device=tuned.device) if classes is None else classes
     if len(tuned) == 1:
@@ -251,14 +251,14 @@ def dac_base(logits: Tensor, base_texts: BaseTexts, dac_neighbours: Count = 5) -
 
 
 def _scaled(logits: Tensor, factors: Callable[[Tensor], Tensor]) -> tuple[Tensor, dict[str, float]]:
-    """Each row multiplied by the factor of its predicted class; ``factors``: classes (m,) → (m,)."""
+    """Multiply each row by the factor of its predicted class; ``factors``: classes (m,) → (m,)."""
     predicted, views = logits.argmax(dim=1).unique(return_inverse=True)
     own = factors(predicted)[views]
     return own[:, None].to(logits) * logits, {"temperature": 1.0 / float(own[0])}
 
 
 def _distances(texts: Tensor, others: Tensor) -> Tensor:
-    """Euclidean: (m, D) and (n, D) → (m, n); by differences, since products lose the digits of small ones."""
+    """Compute Euclidean distances (m, D), (n, D) → (m, n) by differences, exact for small distances."""
     return torch.cdist(texts, others, compute_mode="donot_use_mm_for_euclid_dist")
 
 
@@ -271,12 +271,12 @@ def _factors(before: Tensor, after: Tensor, neighbours: int) -> Tensor:
 
 
 def cots_temperature(logits: Array, zero_shot: Array, strong_ratio: float = 0.1) -> Tensor:
-    """τ* of each image, of the adapted and the zero-shot logits of its V ≥ 2 views: two of (…, V, C) → (…), float64.
+    """Compute τ* from adapted and zero-shot logits (…, V, C) of V ≥ 2 views: (…), float64.
 
         τ* = arg min_τ (1/n) Σ_{i∈Ω} (max softmax(ℓ_i/τ) − max softmax(z_i))²
 
-    Ω are the n = int((V − 1)·ratio) augmented views of smallest entropy under the adapted logits ℓ; the clean view
-    comes first and is never among them. Where nothing was adapted τ* is 1 exactly; see :func:`matching_temperature`.
+    Ω are the n = int((V − 1)·ratio) augmented views of lowest entropy under the adapted logits ℓ; the clean view comes
+    first and is excluded. For equal logits τ* is exactly 1; see :func:`matching_temperature`.
     """
     adapted, reference = check_pair(logits, zero_shot, "(..., V, C)", 2)
     if adapted.shape[-2] < 2:
@@ -309,11 +309,11 @@ def cor(logits: Array, zero_shot: Array) -> Tensor:
 
 
 def matching_temperature(logits: Array, zero_shot: Array) -> Tensor:
-    """τ* = arg min_τ (1/k) Σ_i (max softmax(ℓ_i/τ) − max softmax(z_i))²: two of (…, k, C) → (…), float64.
+    """Compute τ* = arg min_τ (1/k) Σ_i (max softmax(ℓ_i/τ) − max softmax(z_i))²: two (…, k, C) → (…), float64.
 
-    ℓ are the adapted logits of an image's k views, z the zero-shot ones. The minimum is the global one, within
-    :data:`LIMITS`; of equal ones the largest temperature is taken. Equal logits give 1 exactly, and so do logits that
-    no temperature changes (one class, or all classes equal).
+    ℓ are the adapted logits of an image's k views, z the zero-shot ones. The minimum is global within
+    :data:`LIMITS`; among equal minima the largest temperature is returned. Equal logits give exactly 1, as do logits
+    that no temperature changes (one class, or all classes equal).
 
     >>> import torch
     >>> zero_shot = torch.tensor([[0.6, 0.2, 0.2]]).log()
@@ -322,13 +322,13 @@ def matching_temperature(logits: Array, zero_shot: Array) -> Tensor:
     """
     pair = check_pair(logits, zero_shot, "(..., k, C)", 2)
     own, other = (each.detach().cpu().double()[None].flatten(0, -3).numpy() for each in pair)  # (N, k, C)
-    # one image at a time: none depends on its neighbours, not even in the last bit
+    # one image at a time, so that results do not depend on the batch
     found = [_temperature(*image) for image in zip(own, other, strict=True)]
     return torch.tensor(found, dtype=torch.float64).reshape(pair[0].shape[:-2])
 
 
 def _temperature(logits: FloatArray, zero_shot: FloatArray) -> float:
-    """τ* of one image, of (k, C) each."""
+    """Compute τ* of one image from logits (k, C)."""
     if logits.shape[1] == 1:
         return 1.0
     gaps = _gaps(logits)
@@ -339,13 +339,13 @@ def _temperature(logits: FloatArray, zero_shot: FloatArray) -> float:
 
 
 def _gaps(logits: FloatArray) -> FloatArray:
-    """From the largest logit to each of the others, ascending: (k, C) → (k, C − 1)."""
+    """Return the ascending gaps between the largest logit and the others: (k, C) → (k, C − 1)."""
     ordered = -np.sort(-logits, axis=1)
     return ordered[:, :1] - ordered[:, 1:]
 
 
 def _log_odds(log_b: float | FloatArray, gaps: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """log S(b) and −d log S/db, the mean gap under softmax(−b·d): (…) and (k, C − 1) → two of (…, k)."""
+    """Compute log S(b) and the mean gap −d log S/db under softmax(−b·d): (…), (k, C − 1) → two (…, k)."""
     b = np.exp(log_b)[..., None, None]
     weights = np.exp(b * (gaps[:, :1] - gaps))
     total = weights.sum(axis=-1)
@@ -353,21 +353,21 @@ def _log_odds(log_b: float | FloatArray, gaps: FloatArray) -> tuple[FloatArray, 
 
 
 def _root(gaps: FloatArray, target: float) -> float:
-    """The log b at which the log S of one view is ``target``."""
+    """Solve log S = ``target`` of one view for log b."""
 
     def excess(log_b: float) -> float:
         return float(_log_odds(log_b, gaps[None])[0][0] - target)
 
     low, high = -math.log(LIMITS[1]), -math.log(LIMITS[0])
-    if gaps[-1] == 0 or abs(excess(0.0)) <= 1e-14 * (1 + abs(target)):  # no temperature changes it, or none is needed
+    if gaps[-1] == 0 or abs(excess(0.0)) <= 1e-14 * (1 + abs(target)):  # constant, or solved by b = 1
         return 0.0
-    if excess(high) >= 0:  # even the lowest temperature is not confident enough
+    if excess(high) >= 0:  # unreachable even at the lowest temperature
         return high
     return low if excess(low) <= 0 else float(brentq(excess, low, high, xtol=1e-15, rtol=1e-15))
 
 
 def _global_minimum(gaps: FloatArray, target: FloatArray, low: float, high: float) -> float:
-    """The log b between two bounds at which the mean squared difference is smallest."""
+    """Return the log b between two bounds that minimises the mean squared difference."""
     grid = np.linspace(low, high, _POINTS)
     rows = max(1, _CHUNK_ENTRIES // gaps.size)
     parts = np.split(grid, range(rows, len(grid), rows))
@@ -379,7 +379,7 @@ def _global_minimum(gaps: FloatArray, target: FloatArray, low: float, high: floa
 
 
 def _loss_and_slope(log_b: float | FloatArray, gaps: FloatArray, target: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """The mean squared difference at each of (…), and half its derivative by log b: (…) each."""
+    """Compute the mean squared difference (…) and half its derivative (…) with respect to log b (…)."""
     log_odds, mean_gap = _log_odds(log_b, gaps)
     rest = expit(log_odds)  # 1 − p, which preserves the digits where p is 1
     difference = expit(target) - rest

@@ -42,26 +42,26 @@ LEAST_LABELS = 20
 FOLDS = 5
 
 PRIOR = 5.0
-"""Weight, in labels, of the Gamma prior of :func:`otpt.calibration.fit_temperature`."""
+"""Weight of the Gamma prior of :func:`otpt.calibration.fit_temperature`, in labels."""
 _TEMPERATURES = (0.05, 20.0)
 _BIAS, _SLOPE = 1.0, 25.0  # 1/variance of the normal priors of "bias" and "vector"
 _TINY = float(np.finfo(np.float32).tiny)
 _LEAST_LABEL = 1e-7  # probabilities of independent labels are clipped to this distance from 0 and 1
-_LEAST = 1.02  # times 1/C: the smallest wanted confidence, since at 1/C all classes are equal
+_LEAST = 1.02  # smallest target confidence, in units of 1/C, where all classes are equal
 
 
 def as_stored(probabilities: npt.NDArray[Any]) -> Floats:
-    """Round probabilities (…, C) to float32, as runs store them: the same values from a run and from a prediction."""
+    """Round probabilities (…, C) to float32, as stored in runs."""
     return np.asarray(probabilities, np.float32).astype(np.float64)
 
 
 def _logs(probabilities: Floats) -> Floats:
-    """log p of (…, C), from the smallest normal float32 on: softmax(log p) = p."""
+    """Compute log p (…, C), clipped at the smallest normal float32."""
     return np.log(np.maximum(probabilities, _TINY))
 
 
 def _confidence(probabilities: Floats) -> tuple[Floats, Floats]:
-    """The confidence s (N,), and 1 − s as the sum of the others, exact even where s rounds to 1."""
+    """Return the confidence s (N,) and 1 − s (N,), accurate even if s rounds to 1."""
     largest = probabilities.argmax(axis=1)[:, None]
     others = probabilities.copy()
     np.put_along_axis(others, largest, 0.0, axis=1)
@@ -69,9 +69,9 @@ def _confidence(probabilities: Floats) -> tuple[Floats, Floats]:
 
 
 def with_confidence(probabilities: Floats, wanted: Floats) -> Floats:
-    """softmax(log p/τ) of (N, C) with max = ``wanted`` (N,): (N, C).
+    """Compute softmax(log p/τ) (N, C) with the largest entry ``wanted`` (N,).
 
-    Where classes tie for the first place, or 1/C is wanted, the nearest confidence that τ in [10⁻³, 10³] gives.
+    If tied classes make it unreachable, the nearest confidence with τ in [10⁻³, 10³] is used.
     """
     logs = _logs(probabilities)
     gaps = logs - logs.max(axis=1, keepdims=True)
@@ -95,13 +95,13 @@ def _apply_temperature(probabilities: Floats, parameters: Mapping[str, Any]) -> 
 
 
 def _beta_features(probabilities: Floats) -> Floats:
-    """(ln s, −ln(1 − s), 1): (N, 3)."""
+    """Return the features (ln s, −ln(1 − s), 1): (N, 3)."""
     largest, rest = _confidence(probabilities)
     return np.stack([np.log(largest), -np.log(np.maximum(rest, 1e-12)), np.ones(len(largest))], axis=1)
 
 
 def _fit_beta(probabilities: Floats, labels: Integers) -> dict[str, Any]:
-    """(a, b, c) by the likelihood of correct predictions, under a normal prior of variance 1 around the identity."""
+    """Fit (a, b, c) by maximum likelihood, with a normal prior of variance 1 around the identity."""
     features, identity = _beta_features(probabilities), np.array([1.0, 1.0, 0.0])
     signs = np.where(probabilities.argmax(axis=1) == labels, 1.0, -1.0)
 
@@ -117,13 +117,13 @@ def _fit_beta(probabilities: Floats, labels: Integers) -> dict[str, Any]:
 
 
 def _apply_beta(probabilities: Floats, parameters: Mapping[str, Any]) -> Floats:
-    # not by a matrix product, whose rounding may depend on the number of rows
+    # no matrix product, since its rounding may depend on the number of rows
     odds = (_beta_features(probabilities) * np.array([parameters[name] for name in "abc"], np.float64)).sum(axis=1)
     return with_confidence(probabilities, expit(odds))
 
 
 def _fit_isotonic(probabilities: Floats, labels: Integers) -> dict[str, Any]:
-    """Corners of the non-decreasing g that minimises Σ_n (g(s_n) − [correct_n])².
+    """Fit the corners of the non-decreasing g that minimises Σ_n (g(s_n) − [correct_n])².
 
     Values stay within [1/(N + 2), (N + 1)/(N + 2)], since N labels cannot show that a confidence of 0 or 1 is right.
     """
@@ -144,7 +144,7 @@ def _apply_isotonic(probabilities: Floats, parameters: Mapping[str, Any]) -> Flo
 
 
 def _fit_linear(probabilities: Floats, labels: Integers, *, slopes: bool) -> dict[str, Any]:
-    """Slopes w_k = b + d_k and biases c_k by the convex objective
+    """Fit slopes w_k = b + d_k and biases c_k by the convex objective
 
         Σ_n −log softmax(w∘log p_n + c)[y_n]  +  5·(b − log b)  +  ½ Σ_k c_k²  +  12.5 Σ_k d_k²
 
@@ -184,7 +184,7 @@ def _log_odds(probabilities: Floats) -> Floats:
 
 
 def _fit_platt(probabilities: Floats, present: Any, *, per_label: bool) -> dict[str, Any]:
-    """(a, b) by the likelihood of which labels are ``present`` (N, C).
+    """Fit (a, b) by the likelihood of the ``present`` labels (N, C).
 
     Normal priors of standard deviation 1 keep the slope near 1 and, with ``per_label``, the biases near each other.
     """
@@ -208,9 +208,9 @@ def _apply_platt(probabilities: Floats, parameters: Mapping[str, Any]) -> Floats
 
 
 class Kind(NamedTuple):
-    """A kind of map: ``fit`` returns parameters, ``apply`` maps probabilities (N, C) with them.
+    """Kind of map: ``fit`` returns parameters, ``apply`` maps probabilities (N, C) with them.
 
-    It needs ``labels`` labels, and ``per_class`` for each class. ``keeps_label``: the argmax stays the same.
+    It requires ``labels`` labels, plus ``per_class`` for each class. ``keeps_label``: the argmax does not change.
     """
 
     labels: int
@@ -220,7 +220,7 @@ class Kind(NamedTuple):
     keeps_label: bool = True
 
     def needs(self, classes: int) -> int:
-        """Smallest number of labels for ``classes`` classes."""
+        """Return the smallest number of labels for ``classes`` classes."""
         return max(self.labels, self.per_class * classes)
 
 
@@ -232,22 +232,22 @@ MAPS: Mapping[str, Kind] = {
     "bias": Kind(100, partial(_fit_linear, slopes=False), _apply_linear, per_class=5, keeps_label=False),
     "vector": Kind(200, partial(_fit_linear, slopes=True), _apply_linear, per_class=20, keeps_label=False),
 }
-"""Simplest first; of equally good ones the first is chosen."""
+"""Maps of class probabilities, simplest first; ties are resolved in this order."""
 
 OF_LABELS: Mapping[str, Kind] = {
     "platt": Kind(LEAST_LABELS, partial(_fit_platt, per_label=False), _apply_platt, keeps_label=False),
     "platt-per-label": Kind(LEAST_LABELS, partial(_fit_platt, per_label=True), _apply_platt, keeps_label=False),
 }
-"""Maps of the probabilities of independent labels, fitted to which are present, (N, C)."""
+"""Maps of the probabilities of independent labels."""
 _ALL = {**MAPS, **OF_LABELS}
 
 DEFAULT = tuple(name for name, kind in MAPS.items() if kind.keeps_label)
-"""Default candidates: they change confidences, not labels."""
+"""Default candidates, which preserve the predicted class."""
 
 
 @dataclass(frozen=True)
 class CalibrationMap:
-    """A fitted map.
+    """Fitted map of probabilities.
 
     >>> CalibrationMap("temperature", {"temperature": 2.0})(np.array([0.8, 0.2])).round(4)
     array([0.6667, 0.3333])
@@ -273,15 +273,15 @@ class CalibrationMap:
 
     @property
     def words(self) -> str:
-        """The map with its numbers, to print."""
+        """Short description of the map with its parameters."""
         numbers = [f"{name} {value:.4g}" for name, value in self.parameters.items() if isinstance(value, float)]
         return f"{self.kind} ({', '.join(numbers)})" if numbers else self.kind
 
 
 class Choice(NamedTuple):
-    """A map fitted on all labels, the cross-validated NLL of each candidate, and held-out probabilities (N, C).
+    """Map fitted on all labels, cross-validated NLL of each candidate, and held-out probabilities (N, C).
 
-    The latter are by the chosen kind of map, fitted without the image's fold.
+    The probabilities are those of the chosen kind of map, fitted without the image's fold.
     """
 
     map: CalibrationMap
@@ -295,10 +295,10 @@ def fit_map(kind: str, probabilities: Floats, labels: Any) -> CalibrationMap:
 
 
 def choose_map(probabilities: Floats, labels: Integers, *, maps: Sequence[str] | None = None) -> Choice:
-    """Choose the map of probabilities (N, C) and labels (N,) with the lowest cross-validated NLL; then the simplest.
+    """Choose the map of probabilities (N, C) and labels (N,) with the lowest cross-validated NLL.
 
-    ``maps`` are the candidates besides the identity; by default those of :data:`MAPS` that keep the label and for
-    which the labels suffice.
+    ``maps`` are the candidates besides the identity; by default all :data:`MAPS` that preserve the label and need no
+    more labels.
     """
     n, classes = probabilities.shape
     for name in maps or ():
@@ -306,8 +306,8 @@ def choose_map(probabilities: Floats, labels: Integers, *, maps: Sequence[str] |
             raise unknown("map", name, MAPS)
         if MAPS[name].needs(classes) > n:
             raise OtptError(
-                f"The map {name!r} needs {MAPS[name].needs(classes)} labels for {classes} classes, but there are {n}; "
-                "label more images, or take a simpler map."
+                f"The map {name!r} needs {MAPS[name].needs(classes)} labels for {classes} classes, but got {n}; "
+                "label more images, or use a simpler map."
             )
     wanted = {"identity", *(DEFAULT if maps is None else maps)}
     names = [name for name, kind in MAPS.items() if name in wanted and kind.needs(classes) <= n]
@@ -323,7 +323,7 @@ def choose_label_map(probabilities: Floats, present: Booleans) -> Choice:
 def _best(
     names: Sequence[str], probabilities: Floats, labels: Any, fold: Integers, score: Callable[[Floats, Any], float]
 ) -> Choice:
-    """The map with the lowest score of held-out probabilities; of equal ones the first."""
+    """Return the first map with the lowest score of held-out probabilities."""
     held_out = {name: np.empty(probabilities.shape) for name in names}
     for number in range(FOLDS):
         inside = fold != number
@@ -336,7 +336,7 @@ def _best(
 
 
 def stratified_folds(labels: Integers, folds: int = FOLDS) -> Integers:
-    """Assign a fold 0 … ``folds`` − 1 to each of (N,) labels, each class spread evenly; always the same."""
+    """Assign a fold 0 … ``folds`` − 1 to each of (N,) labels, with each class spread evenly; deterministic."""
     order = np.random.default_rng(0).permutation(len(labels))
     by_class = order[np.argsort(labels[order], kind="stable")]
     fold = np.empty(len(labels), np.int64)

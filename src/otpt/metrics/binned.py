@@ -14,13 +14,13 @@ from scipy.optimize import elementwise
 from otpt.metrics.inputs import DenseRows, FloatArray, IntArray, Rows, Values, check_bins, sums_by
 from otpt.metrics.table import METRICS, metric, rows_of
 
-_STEPS = 4096  # of smooth ECE's grid
-_ROWS = 128  # resamples at a time, whose spectra take 4 MiB
+_STEPS = 4096  # grid steps of the smooth ECE
+_ROWS = 128  # resamples per chunk, 4 MiB of spectra
 
 
 @dataclass(frozen=True, eq=False)
 class ReliabilityBins:
-    """M bins of the confidence: edges (M + 1,); counts, accuracy and mean confidence (M,), nan if empty.
+    """Confidence bins: edges (M + 1,); counts, accuracy and mean confidence (M,), nan for empty bins.
 
     ``total`` is the number of images, including those in no bin.
     """
@@ -33,12 +33,12 @@ class ReliabilityBins:
 
     @property
     def gaps(self) -> FloatArray:
-        """(M,) conf_m − acc_m, positive for over-confidence; nan where the bin is empty."""
+        """Gaps conf_m − acc_m (M,), positive for over-confidence; nan for empty bins."""
         return self.confidence - self.accuracy
 
 
 def reliability_bins(confidence: Values, correct: Values, *, n_bins: int = 20, side: str = "right") -> ReliabilityBins:
-    """Count, accuracy and mean confidence of equal-width bins, from (confidence, correct) or (probabilities, labels).
+    """Compute equal-width bins from (confidence, correct) or (probabilities, labels).
 
     >>> r = reliability_bins([0.3, 0.9, 0.8], [0, 1, 0], n_bins=2)
     >>> r.counts, r.accuracy
@@ -59,16 +59,16 @@ def reliability_bins(confidence: Values, correct: Values, *, n_bins: int = 20, s
 
 
 def bin_edges(n_bins: int) -> FloatArray:
-    """(M + 1,) edges m/M, each the float32 nearest to it.
+    """Return the edges m/M (M + 1,), rounded to float32.
 
-    Confidences are float32 numbers, so an edge must be one too: the float32 confidence 0.05 is larger than
-    the float64 edge 0.05 and would leave its bin.
+    Confidences are float32 numbers: the float32 confidence 0.05 is larger than the float64 edge 0.05 and would fall
+    into the next bin.
     """
     return np.linspace(0.0, 1.0, n_bins + 1).astype(np.float32).astype(np.float64)
 
 
 def bin_index(values: FloatArray, n_bins: int, side: str) -> IntArray:
-    """Index of the bin of each value in [0, 1], of the shape of ``values``; −1 for none.
+    """Return the bin index of each value in [0, 1], or −1 for values in no bin.
 
     ``side="right"``: (lo, hi], the field's convention, where 0 is in no bin. ``side="left"``: [lo, hi), whose
     last bin holds 1 as well.
@@ -117,7 +117,7 @@ def debiased_ece(rows: Rows, weights: FloatArray, *, n_bins: int = 20, side: str
     # Σ_n w_n² conf_n (1 − conf_n). The mean |K_m − μ_m| of the images themselves is scaled by the standard deviation:
     # exact if all images of the bin are drawn equally often, and nearly so for many images.
     index = bin_index(rows.confidences, n_bins, side)
-    confidence = np.where(index >= 0, rows.confidences, 0.0)  # no gap outside the bins
+    confidence = np.where(index >= 0, rows.confidences, 0.0)  # values outside the bins have no gap
     variances = confidence * (1.0 - confidence)
     bins, drawn = sums_by(index, np.square(weights) * variances)
     spread = np.sqrt(sums_by(index, variances[None])[1][0])
@@ -128,7 +128,7 @@ def debiased_ece(rows: Rows, weights: FloatArray, *, n_bins: int = 20, side: str
 
 
 def mean_absolute_deviation(p: FloatArray) -> float:
-    """E|K − Σp| of K = Σ_n B_n, independent B_n ~ Bernoulli(p_n).
+    """Compute E|K − Σp| of K = Σ_n B_n with independent B_n ~ Bernoulli(p_n).
 
     >>> round(mean_absolute_deviation(np.array([0.9])), 12)
     0.18
@@ -220,7 +220,7 @@ def _by_class(classes: IntArray, values: FloatArray, n: int) -> FloatArray:
 
 
 def _dense(rows: DenseRows, weights: FloatArray, n_bins: int) -> tuple[IntArray, IntArray, FloatArray, FloatArray]:
-    """(image, class, probability) of the probabilities above the lowest bin, and the totals (R, C) of all."""
+    """Return (image, class, probability) above the lowest bin, and the totals (R, C)."""
     totals = np.zeros((len(weights), rows.p.shape[1]))
     found = []
     for part, p in rows.chunks():
@@ -233,11 +233,11 @@ def _dense(rows: DenseRows, weights: FloatArray, n_bins: int) -> tuple[IntArray,
 
 
 def _stored(rows: Rows, weights: FloatArray) -> tuple[IntArray, IntArray, FloatArray, FloatArray]:
-    """Return the same as :func:`_dense`, from stored rows.
+    """Return the values of :func:`_dense` from stored rows.
 
-    Probabilities that are not stored lie in the lowest bin and are known as sums: over the classes for each image, and
-    over the images for each class. An image's sum is divided among the classes as theirs is, so the metric itself (all
-    weights one) is exact, and its resamples nearly.
+    Probabilities that are not stored lie in the lowest bin; only their sums by image and by class are known. An image's
+    sum is distributed over the classes in proportion to the class sums, so the metric is exact for weights of one and
+    approximate for resamples.
     """
     n, classes = len(rows.labels), len(rows.class_sums)
     image = np.repeat(np.arange(n), rows.top_counts)
@@ -312,7 +312,7 @@ def smooth_ece(rows: Rows, weights: FloatArray) -> FloatArray:
 
 
 def _spectrum(cell: IntArray, surplus: FloatArray, upper: FloatArray) -> FloatArray:
-    """Cosine coefficients (R, J + 1) of the surpluses (R, N), divided between a cell of the grid and the next."""
+    """Compute the cosine coefficients (R, J + 1) of surpluses (R, N) interpolated on the grid."""
     cells, whole = sums_by(cell, surplus)
     _, above = sums_by(cell, upper)
     masses = np.zeros((len(surplus), _STEPS + 1))
@@ -322,7 +322,7 @@ def _spectrum(cell: IntArray, surplus: FloatArray, upper: FloatArray) -> FloatAr
 
 
 def _smoothed(coefficients: FloatArray, widths: FloatArray) -> FloatArray:
-    """smECE_σ (R,) of the coefficients Σ_j m_j cos(πkj/J), (R, J + 1), each at its own width (R,)."""
+    """Compute smECE_σ (R,) from the coefficients Σ_j m_j cos(πkj/J), (R, J + 1), for widths σ (R,)."""
     k = np.arange(_STEPS + 1)
     decay = np.exp(-0.5 * np.square(np.pi * widths[:, None] * k))
     # r_σ on the grid is 2J·irfft; the integral is the mean over the J steps, with half of either end
@@ -331,7 +331,7 @@ def _smoothed(coefficients: FloatArray, widths: FloatArray) -> FloatArray:
 
 
 def _fixed_point(coefficients: FloatArray) -> FloatArray:
-    """σ in [0, 1] with smECE_σ = σ, for each row."""
+    """Solve smECE_σ = σ for σ in [0, 1], for each row."""
     rows = np.arange(len(coefficients))
 
     def excess(widths: FloatArray, row: IntArray) -> FloatArray:

@@ -1,9 +1,9 @@
-"""Centred percentile bootstrap: how much a metric, or the difference of two methods, varies with the sample of images.
+"""Centred percentile bootstrap intervals of a metric and of the difference of two methods.
 
-The N images are drawn N times with replacement, ``resamples`` times over. The resampled metrics t_1 … t_R are shifted
+Each of ``resamples`` resamples draws N of the N images with replacement. The resampled metrics t_1 … t_R are shifted
 so that their median is the estimate t, t_r + t − median(t_1 … t_R), and clipped to the metric's range; the interval
-runs from their (1 − level)/2 to their (1 + level)/2 quantile. So it always contains its estimate. The draws depend only
-on the seed, so that two methods on the same images are compared in pairs.
+runs from their (1 − level)/2 to their (1 + level)/2 quantile. It always contains the estimate. The draws depend only on
+the seed, so two methods on the same images are compared in pairs.
 
 AUROC and FPR95 are not defined in a resample without a wrong prediction, or without a correct one; such resamples are
 left out, and ``Interval.resamples`` counts the others.
@@ -29,12 +29,12 @@ from otpt.metrics.table import get_metric, rows_of
 MetricLike: TypeAlias = str | Callable[[npt.NDArray[Any], IntArray], float]
 
 UNBOUNDED = (-np.inf, np.inf)
-_CHUNK_ENTRIES = 1 << 21  # weights of several resamples at a time: 16 MiB
+_CHUNK_ENTRIES = 1 << 21  # weights per chunk of resamples, 16 MiB
 
 
 @dataclass(frozen=True)
 class Interval:
-    """An estimate and its bootstrap interval [low, high], which contains it."""
+    """Estimate with its bootstrap interval [low, high]."""
 
     estimate: float
     low: float
@@ -43,7 +43,7 @@ class Interval:
     resamples: int
 
     def contains(self, value: float) -> bool:
-        """Whether ``value`` is in the interval; a difference whose interval excludes 0 is significant at its level."""
+        """Return whether ``value`` is in the interval; a difference is significant if its interval excludes 0."""
         return self.low <= value <= self.high
 
 
@@ -58,7 +58,7 @@ def bootstrap(
     n_bins: int = 20,
     side: str = "right",
 ) -> Interval:
-    """Interval of a metric of probabilities (N, C) and labels (N,), or of confidence (N,) and correct (N,).
+    """Compute the interval of a metric of probabilities (N, C) and labels (N,), or confidence and correct (N,).
 
     ``metric`` is a name in :data:`otpt.metrics.METRICS` ("ece", "aurc", …), or a function of (probabilities, labels)
     that returns a float; such a function is called once per resample and sets its own bins.
@@ -79,21 +79,21 @@ def bootstrap_difference(
     n_bins: int = 20,
     side: str = "right",
 ) -> Interval:
-    """Interval of metric(*first) − metric(*second), two methods on the same images.
+    """Compute the interval of metric(*first) − metric(*second) for two methods on the same images.
 
-    Each is a pair (probabilities, labels) or (confidence, correct). Each resample draws the same images for both, so
-    that the difficulty of images cancels.
+    Each argument is a pair (probabilities, labels) or (confidence, correct). Each resample draws the same images for
+    both, so that the difficulty of images cancels.
     """
     (of_first, n), (of_second, m) = (_statistic(metric, *pair, n_bins, side) for pair in (first, second))
     if n != m:
-        raise OtptError(f"expected two methods on the same images, but got {n} and {m} of them.")
+        raise OtptError(f"expected two methods on the same images, but got {n} and {m} images.")
     return _interval(lambda weights: of_first(weights) - of_second(weights), n, resamples, level, seed, UNBOUNDED)
 
 
 def _statistic(
     metric: MetricLike, first: Values, second: Values, n_bins: int, side: str
 ) -> tuple[Callable[[FloatArray], FloatArray], int]:
-    """The metric as a function of weights (R, N), and N."""
+    """Return the metric as a function of weights (R, N), and N."""
     check_bins(n_bins, side)
     if isinstance(metric, str):
         own = get_metric(metric)
@@ -119,7 +119,7 @@ def _interval(
     within: tuple[float, float],
 ) -> Interval:
     check_count("resamples", resamples)
-    check_level(level)  # before the work
+    check_level(level)  # fail early
     values = np.concatenate([value(weights) for weights in resample_weights(n, resamples, seed)])
     return centred_interval(value(np.ones((1, n)))[0], values, level, within)
 
@@ -150,7 +150,7 @@ def centred_interval(
 
 
 def resample_weights(n: int, resamples: int, seed: int | Sequence[int]) -> Iterator[FloatArray]:
-    """Yield (R, N) counts of N draws with replacement; drawn one resample at a time, so R does not change them."""
+    """Yield chunks (R, N) of counts of N draws with replacement, independent of the chunk size."""
     generator = np.random.default_rng(seed)
     rows = max(1, _CHUNK_ENTRIES // n)
     for start in range(0, resamples, rows):

@@ -1,4 +1,4 @@
-"""Input of the metrics: probabilities (N, C) and labels (N,), or confidence (N,) and correct (N,), as rows.
+"""Inputs of metrics: probabilities (N, C) and labels (N,), or confidence (N,) and correct (N,), as rows.
 
 Every metric is computed from :class:`Rows`. :class:`DenseRows` derives them from all probabilities; a run stores them
 in its shards, with only the large probabilities of each image.
@@ -18,22 +18,22 @@ import numpy.typing as npt
 from otpt.errors import OtptError
 
 Values: TypeAlias = npt.NDArray[Any] | Sequence[Any] | Any
-"""An array, a sequence, or a tensor of any device and dtype."""
+"""Array, sequence, or tensor of any device and dtype."""
 FloatArray: TypeAlias = npt.NDArray[np.float64]
 IntArray: TypeAlias = npt.NDArray[np.int64]
 BoolArray: TypeAlias = npt.NDArray[np.bool_]
 
 # A row of C probabilities rounded to float16 sums to one within 2^-11 + C·2^-25, rounded to bfloat16 within
-# about 2^-9: five thousandths admit both, and still refuse logits, percentages and rows that lack a class.
+# about 2^-9: a tolerance of 0.005 accepts both and still rejects logits, percentages and incomplete rows.
 SUM_TOLERANCE = 5e-3
 
-_NO_LOGITS = "pass softmax probabilities, neither logits (RunningMetric takes them, with logits=True) nor percentages."
+_NO_LOGITS = "pass softmax probabilities, not percentages or logits (RunningMetric accepts logits with logits=True)."
 
 _CHUNK_ENTRIES = 1 << 20  # 8 MiB of float64 at a time, for any N and C
 
 
 class Rows(Protocol):
-    """The input of a metric for N images; shapes are (N,) unless noted."""
+    """Input of a metric for N images; shapes are (N,) unless noted."""
 
     labels: IntArray
     predictions: IntArray  # most probable classes; of tied classes, the first
@@ -43,7 +43,7 @@ class Rows(Protocol):
     ranks: IntArray  # number of classes that rank before the label; of tied classes, the first listed ranks higher
     squares: FloatArray  # Σ_c p_c²
     entropies: FloatArray  # −Σ_c p_c log p_c in nats
-    top_counts: IntArray  # number of probabilities stored of each image
+    top_counts: IntArray  # number of stored probabilities of each image
     top_classes: IntArray  # (Σ top_counts,) their classes, image after image
     top_probabilities: FloatArray  # (Σ top_counts,) the stored probabilities, with all above the lowest bin
     class_sums: FloatArray  # (C,) Σ_n p_nc
@@ -88,7 +88,7 @@ class DenseRows:
         return np.maximum(np.concatenate([-(rows * log).sum(axis=1) for rows, log in logs]), 0.0)  # p rounded above 1
 
     def chunks(self) -> Iterator[tuple[slice, FloatArray]]:
-        """Yield consecutive rows in float64, few enough that memory does not grow with N·C."""
+        """Yield chunks of consecutive rows in float64, with bounded memory."""
         n, classes = self.p.shape
         rows = max(1, _CHUNK_ENTRIES // classes)
         for start in range(0, n, rows):
@@ -111,7 +111,7 @@ def to_numpy(values: Values, name: str) -> npt.NDArray[Any]:
 
 
 def _array(values: Values, name: str, shape: tuple[int | None, ...], kinds: str) -> npt.NDArray[Any]:
-    """Validate shape (None for any size from 1 on) and dtype kinds."""
+    """Validate shape (None for any size of at least 1) and dtype kinds."""
     array = to_numpy(values, name)
     fits = array.ndim == len(shape) and all(n > 0 and m in (None, n) for n, m in zip(array.shape, shape, strict=True))
     if not fits:
@@ -136,14 +136,14 @@ def check_probabilities(probabilities: Values, labels: Values) -> tuple[npt.NDAr
         if not right.all():
             at = int(np.argmin(right))
             raise OtptError(
-                f"expected probabilities >= 0 whose rows sum to one, but row {part.start + at} has the sum "
-                f"{sums[at]:.6g} and the minimum {lowest[at]:.6g}; {_NO_LOGITS}"
+                f"expected probabilities >= 0 whose rows sum to one, but row {part.start + at} sums to "
+                f"{sums[at]:.6g} with minimum {lowest[at]:.6g}; {_NO_LOGITS}"
             )
     return p, y
 
 
 def check_confidence(confidence: Values, correct: Values) -> SimpleNamespace:
-    """Validate (N,) confidences in [0, 1] and (N,) flags whether the prediction was correct; rows of these alone."""
+    """Validate confidences (N,) in [0, 1] and correct flags (N,) and return them as rows."""
     c = _array(confidence, "confidence", (None,), "fiu").astype(np.float64)
     right = _array(correct, "correct", c.shape, "biuf")
     inside = (c >= 0) & (c <= 1)  # false for nan
@@ -156,7 +156,7 @@ def check_confidence(confidence: Values, correct: Values) -> SimpleNamespace:
 
 
 def check_classes(predictions: Values, labels: Values) -> SimpleNamespace:
-    """Validate (N,) predicted classes and labels; rows of these alone."""
+    """Validate predicted classes (N,) and labels (N,) and return them as rows."""
     first = _array(predictions, "predictions", (None,), "iu").astype(np.int64)
     y = _array(labels, "labels", first.shape, "iu").astype(np.int64)
     return SimpleNamespace(predictions=first, labels=y, correct=first == y)
@@ -178,7 +178,7 @@ def check_bins(n_bins: int, side: str = "right", *, most: int | None = None) -> 
 
 
 def sums_by(keys: IntArray | FloatArray, values: FloatArray) -> tuple[npt.NDArray[Any], FloatArray]:
-    """Sum the columns of ``values`` (R, N) that have the same key (N,): the sorted keys (G,) and sums (R, G)."""
+    """Sum the columns of ``values`` (R, N) by key (N,); return the sorted keys (G,) and the sums (R, G)."""
     order = np.argsort(keys, kind="stable")
     found, starts = np.unique(keys[order], return_index=True)
     if not len(found):

@@ -17,20 +17,20 @@ import pandas as pd
 from otpt.errors import OtptError
 
 EASY = 0.01
-"""Below this probability an absent label is an easy negative."""
+"""Probability below which an absent label is an easy negative."""
 
 
 def _check(probabilities: Any, present: Any) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
     p, y = np.asarray(probabilities, np.float64), np.asarray(present, bool)
     if p.ndim != 2 or p.shape != y.shape or p.size == 0:
-        raise OtptError(f"Probabilities of shape {p.shape} and labels of shape {y.shape} were given; expected (N, C).")
+        raise OtptError(f"Probabilities have shape {p.shape} and labels {y.shape}; expected (N, C) for both.")
     if not np.isfinite(p).all() or p.min() < 0 or p.max() > 1:
-        raise OtptError(f"Probabilities from {p.min():g} to {p.max():g} were given; expected numbers between 0 and 1.")
+        raise OtptError(f"Probabilities range from {p.min():g} to {p.max():g}; expected numbers between 0 and 1.")
     return p, y
 
 
 def mean_average_precision(probabilities: Any, present: Any) -> float:
-    """Average precision, averaged over the labels that some image has; nan without any.
+    """Compute the average precision, averaged over the labels that occur; nan if none does.
 
     >>> mean_average_precision([[0.9, 0.2], [0.4, 0.6]], [[1, 0], [0, 1]])
     1.0
@@ -41,7 +41,7 @@ def mean_average_precision(probabilities: Any, present: Any) -> float:
 
 
 def _average_precision(p: npt.NDArray[np.float64], y: npt.NDArray[np.bool_]) -> float:
-    """Σ_k (R_k − R_{k−1})·P_k over the distinct scores, from the highest on."""
+    """Compute Σ_k (R_k − R_{k−1})·P_k over the distinct scores in descending order."""
     order = np.argsort(-p, kind="stable")
     last = np.append(np.diff(p[order]) != 0, True)  # images with equal scores count together
     right, chosen = np.cumsum(y[order])[last], np.flatnonzero(last) + 1
@@ -49,7 +49,7 @@ def _average_precision(p: npt.NDArray[np.float64], y: npt.NDArray[np.bool_]) -> 
 
 
 def multi_label_f1(probabilities: Any, present: Any, *, threshold: float = 0.5, average: str = "micro") -> float:
-    """F1 of the labels at or above a threshold: over all pairs ("micro"), or the mean over labels ("macro").
+    """Compute F1 at a threshold, over all pairs ("micro") or as the mean over labels ("macro").
 
     >>> multi_label_f1([[0.9, 0.6], [0.4, 0.6]], [[1, 0], [0, 1]])
     0.8
@@ -66,9 +66,9 @@ def multi_label_f1(probabilities: Any, present: Any, *, threshold: float = 0.5, 
 
 
 def multi_label_ece(probabilities: Any, present: Any, *, n_bins: int = 15, easy_negatives: bool = True) -> float:
-    """Expected calibration error of the pairs of image and label, with bins of equal width.
+    """Compute the expected calibration error over pairs of image and label, with equal-width bins.
 
-    Σ_b |Σ_{i∈b} (p_i − y_i)| / n over the pairs i. ``easy_negatives`` is described above.
+    Σ_b |Σ_{i∈b} (p_i − y_i)| / n over the pairs i. For ``easy_negatives`` see the module.
 
     >>> multi_label_ece([[0.5, 0.5]], [[1, 0]])
     0.0
@@ -85,7 +85,7 @@ def multi_label_ece(probabilities: Any, present: Any, *, n_bins: int = 15, easy_
 
 
 def classwise_label_ece(probabilities: Any, present: Any, *, n_bins: int = 15, easy_negatives: bool = True) -> float:
-    """Calibration error of each label, averaged over the labels with a pair."""
+    """Compute the calibration error of each label, averaged over the labels with a pair."""
     p, y = _check(probabilities, present)
     columns = [(p[:, c : c + 1], y[:, c : c + 1]) for c in range(p.shape[1])]
     found = [multi_label_ece(*each, n_bins=n_bins, easy_negatives=easy_negatives) for each in columns]
@@ -93,7 +93,7 @@ def classwise_label_ece(probabilities: Any, present: Any, *, n_bins: int = 15, e
 
 
 def multi_label_nll(probabilities: Any, present: Any) -> float:
-    """Mean negative log-likelihood of the pairs, −y log p − (1 − y) log(1 − p), p clipped to [1e-12, 1 − 1e-12]."""
+    """Compute the mean of −y log p − (1 − y) log(1 − p) over all pairs, p clipped to [1e-12, 1 − 1e-12]."""
     p, y = _check(probabilities, present)
     p = np.clip(p, 1e-12, 1 - 1e-12)
     return float(-np.where(y, np.log(p), np.log1p(-p)).mean())
@@ -120,7 +120,7 @@ OF_ONE_LABEL = {"map": "AP %", "micro_f1": "F1 %", "label_ece": "ECE %", "label_
 def multi_label_intervals(
     probabilities: Any, present: Any, *, n_bins: int = 15, resamples: int = 200, metrics: Iterable[str] = METRICS
 ) -> dict[str, tuple[float, float, float]]:
-    """Metrics with 95 % percentile intervals over images: {name: (value, low, high)}, fractions in percent."""
+    """Return metrics with 95 % intervals over images, {name: (value, low, high)}, fractions in percent."""
     p, y = _check(probabilities, present)
     draws = np.random.default_rng(0).integers(0, len(p), (resamples, len(p)))
     found = {}
@@ -134,7 +134,7 @@ def multi_label_intervals(
 
 
 def multi_label_table(probabilities: Any, present: Any, labels: Sequence[str], *, n_bins: int = 15) -> pd.DataFrame:
-    """Metrics over all labels, then of each, with 95 % intervals over images.
+    """Return the metrics over all labels and of each label, with 95 % intervals over images.
 
     The columns are label ("" for all), images (with this label, or any), metric, value, low and high.
     """

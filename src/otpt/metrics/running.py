@@ -1,4 +1,4 @@
-"""A metric of torchmetrics, for ``MetricCollection``, checkpoints and distributed runs."""
+"""torchmetrics interface, for ``MetricCollection``, checkpoints and distributed runs."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from otpt.metrics.table import Metrics, evaluate, get_metric
 
 
 class RunningMetric(TorchMetric):  # type: ignore[misc]
-    """A metric of all batches so far, equal to that of the joined batches, whose probabilities are stored.
+    """Metric accumulated over batches, equal to the metric of the concatenated batches.
 
     ``ece = RunningMetric("ece", n_bins=15)``, then ``ece.update(probabilities, labels)`` and ``ece.compute()``.
 
     Args:
-        metric: the name of a metric, such as "accuracy", "ece" or "expected_calibration_error", or a function of
-            (probabilities, labels); :func:`otpt.metrics.evaluate`, all metrics at once, as numbers by name, by default.
-        logits: batches hold logits, whose softmax is taken in float64.
-        options: of the function, such as ``n_bins=15``.
+        metric: name of a metric, such as "accuracy", "ece" or "expected_calibration_error", or a function of
+            (probabilities, labels). By default :func:`otpt.metrics.evaluate`, which returns all metrics by name.
+        logits: whether batches contain logits; their softmax is computed in float64.
+        options: options of the metric, such as ``n_bins=15``.
     """
 
     full_state_update = False
@@ -42,7 +42,7 @@ class RunningMetric(TorchMetric):  # type: ignore[misc]
             inspect.signature(function).bind(None, None, **options)
         except TypeError as error:
             raise OtptError(
-                f"{metric!r}: {error}; expected the name of a metric, or a function, and its options."
+                f"Invalid metric {metric!r}: {error}; expected the name of a metric or a function, and its options."
             ) from None
         self._function, self._logits = partial(function, **options), logits
         self.probabilities: Any
@@ -64,9 +64,9 @@ class RunningMetric(TorchMetric):  # type: ignore[misc]
     def compute(self) -> Any:
         """Compute the metric of all batches so far."""
         if len(self.labels) == 0:
-            raise OtptError("There are no batches to compute a metric of; call update(probabilities, labels) first.")
+            raise OtptError("The metric has no batches; call update(probabilities, labels) before compute().")
         found = self._function(_joined(self.probabilities), _joined(self.labels))
-        # plain numbers: torchmetrics cannot take a frozen object
+        # plain numbers, since torchmetrics does not support frozen objects
         return found.as_dict() if isinstance(found, Metrics) else found
 
 

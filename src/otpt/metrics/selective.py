@@ -50,7 +50,7 @@ def fpr95(rows: Rows, weights: FloatArray) -> FloatArray:
     """
     right, wrong = _right_and_wrong(rows, weights)
     accepted, passed = np.cumsum(right, axis=1), np.cumsum(wrong, axis=1)
-    at = np.argmax(20.0 * accepted >= 19.0 * accepted[:, -1:], axis=1)  # whole numbers: 95 % without rounding
+    at = np.argmax(20.0 * accepted >= 19.0 * accepted[:, -1:], axis=1)  # integers avoid rounding of 95 %
     found = np.take_along_axis(passed, at[:, None], axis=1)[:, 0]
     return _fraction(np.where(accepted[:, -1] > 0, found, np.nan), passed[:, -1])
 
@@ -77,7 +77,7 @@ def aurc(rows: Rows, weights: FloatArray) -> FloatArray:
 
 @metric("excess_aurc", "E-AURC")
 def excess_aurc(rows: Rows, weights: FloatArray) -> FloatArray:
-    """E-AURC = AURC − (r + (1 − r)·ln(1 − r)) with the error rate r: what a perfect order would save.
+    """E-AURC = AURC − (r + (1 − r)·ln(1 − r)) with the error rate r, the excess over a perfect order.
 
     The bracket is the area for many images if all wrong predictions come last. Never negative; for few images a perfect
     order is slightly above 0.
@@ -105,7 +105,7 @@ def selective_accuracy(rows: Rows, weights: FloatArray, *, coverage: float = 0.8
 
 @metric("coverage_at_risk", "coverage@5", short="Cov.@5", best="higher")
 def coverage_at_risk(rows: Rows, weights: FloatArray, *, risk: float = 0.05) -> FloatArray:
-    """Largest coverage of a threshold on the confidence whose risk is not above ``risk``; 0 if there is none.
+    """Largest coverage of a confidence threshold with a risk of at most ``risk``, or 0.
 
     >>> coverage_at_risk([0.9, 0.8, 0.7, 0.6], [1, 1, 0, 0], risk=0.4)
     0.75
@@ -119,7 +119,7 @@ def coverage_at_risk(rows: Rows, weights: FloatArray, *, risk: float = 0.05) -> 
 
 
 def accuracy_above(confidence: Values, correct: Values, *, threshold: float) -> tuple[float, float]:
-    """Accuracy of the predictions with confidence ≥ ``threshold``, and their fraction; nan and 0 without any.
+    """Return the accuracy and the fraction of predictions with confidence ≥ ``threshold``; (nan, 0) if none.
 
     >>> accuracy_above([0.9, 0.8, 0.7, 0.6], [1, 1, 0, 0], threshold=0.7)
     (0.6666666666666666, 0.75)

@@ -22,8 +22,8 @@ class SetMetrics:
     Attributes:
         coverage: fraction of images whose set holds the label; coverage_interval: 95 % Clopper–Pearson.
         set_size: mean number of classes in a set; singletons: fraction of sets with one class.
-        answered: fraction of images that are answered.
-        risk: fraction of errors among these, None without an answer; risk_interval: 95 % Clopper–Pearson.
+        answered: fraction of answered images.
+        risk: fraction of errors among them, or None; risk_interval: 95 % Clopper–Pearson.
     """
 
     coverage: float | None = None
@@ -35,7 +35,7 @@ class SetMetrics:
     risk_interval: tuple[float, float] | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data without the missing values."""
+        """Return plain data without missing values."""
         return {
             name: list(value) if isinstance(value, tuple) else value
             for name, value in asdict(self).items()
@@ -50,7 +50,7 @@ def set_metrics(
     sizes: FloatArray | None = None,
     answered: BoolArray | None = None,
 ) -> SetMetrics:
-    """From (N,) flags: is the prediction correct, does its set hold the label (and its size), was it answered.
+    """Compute set metrics from (N,) arrays: correct flags, coverage flags and sizes of sets, answered flags.
 
     >>> set_metrics(np.array([True, False]), answered=np.array([True, False])).risk
     0.0
@@ -70,10 +70,10 @@ def set_metrics(
 
 
 def lower_confidence_bound(successes: int, trials: int, alpha: float) -> float:
-    """Clopper–Pearson: the p with P[Bin(n, p) ≥ k] = α, below which the true p lies with probability α at most."""
+    """Return the Clopper–Pearson lower bound of a probability, the p with P[Bin(n, p) ≥ k] = α."""
     if not 0 <= successes <= trials or trials < 1:
         raise OtptError(
-            f"{successes} successes in {trials} trials; expected 0 to the number of trials, which is 1 or more."
+            f"Got {successes} successes in {trials} trials; expected at least 1 trial and 0 to {trials} successes."
         )
     if not 0 < alpha < 1:
         raise OtptError(f"The error probability alpha is {alpha}; expected a number between 0 and 1.")
@@ -81,7 +81,7 @@ def lower_confidence_bound(successes: int, trials: int, alpha: float) -> float:
 
 
 def clopper_pearson(successes: int, trials: int, level: float = 0.95) -> tuple[float, float]:
-    """Two-sided interval of a probability: each side is exceeded with probability (1 − level)/2 at most.
+    """Return the two-sided interval of a probability; each side has error probability at most (1 − level)/2.
 
     >>> [round(bound, 4) for bound in clopper_pearson(8, 10)]
     [0.4439, 0.9748]

@@ -1,4 +1,4 @@
-"""The table of metrics: name, title, direction, unit, range, aliases and function of each.
+"""Registry of metrics with name, title, direction, unit, range, aliases and function.
 
 A metric is one function of rows (see :mod:`otpt.metrics.inputs`) and weights (R, N), the number of times that each
 image was drawn in each of R resamples; it returns (R,) values. Weights of one give the metric itself, so the bootstrap
@@ -32,16 +32,16 @@ Best = Literal["higher", "lower", "zero"]
 Needs = Literal["confidence", "classes", "rows", "probabilities"]
 
 NLL_FLOOR = float(np.finfo(np.float32).tiny)
-"""Smallest normal float32, 1.18e-38: the softmax of float32 logits has no digits left below it."""
+"""Smallest normal float32, 1.18e-38; smaller values of a float32 softmax are not accurate."""
 
 
 @dataclass(frozen=True)
 class Metric:
-    """A row of the table.
+    """Entry of the registry.
 
     Attributes:
         name: key in Python, JSON and data frames, such as "adaptive_ece".
-        title: in tables, without the unit; short: in the layouts of papers.
+        title: title in tables, without the unit; short: title in the layouts of papers.
         best: direction of better values; None for descriptive numbers.
         unit: "%" for fractions, which are printed times 100; "" and "nats" for values printed unchanged.
         range: lowest and highest possible value.
@@ -65,7 +65,7 @@ class Metric:
 
     @property
     def heading(self) -> str:
-        """Title with the percent sign, above a column."""
+        """Column heading: title with the percent sign if applicable."""
         return f"{self.title} %" if self.unit == "%" else self.title
 
     def cost(self, value: float) -> float:
@@ -81,7 +81,7 @@ class Metric:
         return percent(value, digits) if self.unit == "%" else f"{value:.{digits + 2}f}"
 
     def resampled(self, rows: Any, weights: FloatArray, **options: Any) -> FloatArray:
-        """Compute the metric of each of R resamples; options that it does not have are ignored."""
+        """Compute the metric of each of R resamples; options that do not apply are ignored."""
         return self.compute(rows, weights, **{name: options[name] for name in self.options if name in options})
 
     def value(self, rows: Any, **options: Any) -> float:
@@ -113,7 +113,7 @@ def get_metric(name: str) -> Metric:
 
 
 def rows_of(first: Values, second: Values, needs: Needs = "confidence", name: str = "This metric") -> Any:
-    """Validate (probabilities, labels), or for metrics that need no more (confidence, correct) or (classes, labels)."""
+    """Validate (probabilities, labels), or, where sufficient, (confidence, correct) or (classes, labels)."""
     if to_numpy(first, "probabilities").ndim != 1:
         return DenseRows(*check_probabilities(first, second))
     if needs == "confidence":
@@ -136,7 +136,7 @@ def metric(
     range: tuple[float, float] = (0.0, 1.0),
     needs: Needs = "confidence",
 ) -> Callable[[Callable[Concatenate[Any, FloatArray, P], FloatArray]], Callable[Concatenate[Values, Values, P], float]]:
-    """Add a function of rows and weights to the table; it becomes one of (probabilities, labels)."""
+    """Register a function of rows and weights and turn it into a function of (probabilities, labels)."""
 
     def register(
         compute: Callable[Concatenate[Any, FloatArray, P], FloatArray],
@@ -164,7 +164,7 @@ def metric(
 
 @dataclass(frozen=True)
 class Metrics:
-    """Every metric of N predictions over C classes, in [0, 1] and not percent; see :data:`METRICS` for ranges."""
+    """All metrics of N predictions over C classes, as fractions; see :data:`METRICS` for ranges."""
 
     images: int
     classes: int
@@ -194,7 +194,7 @@ class Metrics:
     side: str
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain numbers by name, as for JSON."""
+        """Return plain numbers by name."""
         return asdict(self)
 
     def as_percent(self, digits: int = 2) -> dict[str, str]:
@@ -206,7 +206,7 @@ class Metrics:
 def evaluate(
     probabilities: Values, labels: Values, *, n_bins: int = 20, side: str = "right", floor: float = NLL_FLOOR
 ) -> Metrics:
-    """Compute every metric of probabilities (N, C) and labels (N,); ``floor`` is that of the NLL.
+    """Compute every metric of probabilities (N, C) and labels (N,); ``floor`` applies to the NLL.
 
     >>> evaluate([[0.9, 0.1], [0.8, 0.2]], [0, 1]).as_percent()["ece"]
     '45.00'
@@ -215,7 +215,7 @@ def evaluate(
 
 
 def evaluate_rows(rows: Any, *, n_bins: int = 20, side: str = "right", floor: float = NLL_FLOOR) -> Metrics:
-    """Compute every metric of :class:`~otpt.metrics.inputs.Rows`, such as those a run stores."""
+    """Compute every metric of :class:`~otpt.metrics.inputs.Rows`, such as the rows of a run."""
     check_bins(n_bins, side)
     values: dict[str, Any] = {}
     for name, metric in METRICS.items():

@@ -1,7 +1,7 @@
 """Rejection of images that show none of the classes, without labels: ``Rejector(backbone, names, score="msp")``.
 
-A score returns one number per image (…), high for unknown images. Its parameters name its inputs: ``cosines`` (…, C) of
-images and class texts, ``logits`` (…, C) = scale·cosine + bias, ``probabilities`` (…, C), their softmax,
+A score returns one number per image (…), higher for unknown images. Its parameter names are its inputs: ``cosines``
+(…, C) of images and class texts, ``logits`` (…, C) = scale·cosine + bias, their softmax ``probabilities`` (…, C), and
 ``word_cosines`` and ``word_logits`` (…, M) of negative words, which are not classes, furthest from the classes first.
 """
 
@@ -21,20 +21,20 @@ from otpt.errors import OtptError, unknown
 from otpt.prompts import MEMORY_BUDGET, Prompt, prompt_encoder, tokenize_prompts
 
 REJECTED = "rejected"
-"""Flag of an output whose image fits none of the classes."""
+"""Flag of a rejected image."""
 
 BEST_WORDS = 10
-"""Number of cosines averaged in ``word_margin``: several, since a word may be a synonym of a class."""
+"""Number of cosines averaged in ``word_margin``, since a single word may be a synonym of a class."""
 
 WORD_GROUPS, FURTHEST = 5, 0.9
-"""Groups of words in ``neg_label``, and the fraction of words that it uses, which leaves out synonyms of classes."""
+"""Number of groups in ``neg_label`` and fraction of words used, which excludes synonyms of classes."""
 
 _NEAR = 0.95
-"""Quantile of a word's cosines with the classes that measures its nearness; robust against one odd class."""
+"""Quantile of a word's cosines with the classes that measures their similarity; robust to outliers."""
 
 
 def word_margin(cosines: Tensor, word_cosines: Tensor) -> Tensor:
-    """Mean of the ten largest cosines with words − max_c cos_c: (…, C), (…, M) → (…)."""
+    """Mean of the ten largest word cosines minus max_c cos_c: (…, C), (…, M) → (…)."""
     return word_cosines.topk(BEST_WORDS, dim=-1).values.mean(dim=-1) - cosines.amax(dim=-1)
 
 
@@ -59,7 +59,7 @@ def energy(logits: Tensor) -> Tensor:
 
 
 def max_cosine(cosines: Tensor) -> Tensor:
-    """1 − max_c cos_c, the order of the largest logit: (…, C) → (…)."""
+    """1 − max_c cos_c, equivalent to the largest logit: (…, C) → (…)."""
     return 1 - cosines.amax(dim=-1)
 
 
@@ -75,24 +75,24 @@ def neg_label(logits: Tensor, word_logits: Tensor) -> Tensor:
 
 
 class Score(NamedTuple):
-    """A score function and its default threshold, above which an image is rejected; None if it has none."""
+    """Score function with the default threshold above which images are rejected, or None."""
 
     function: Callable[..., Tensor]
     threshold: float | None = None
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """Names of the function's parameters."""
+        """Names of the score's inputs."""
         return tuple(inspect.signature(self.function).parameters)
 
     @property
     def needs_words(self) -> bool:
-        """Whether it compares the classes with negative words."""
+        """Whether the score uses negative words."""
         return bool({"word_cosines", "word_logits"} & set(self.inputs))
 
 
 SCORES = {
-    "word-margin": Score(word_margin, 0.0),  # ten other words fit better, on average, than the best class
+    "word-margin": Score(word_margin, 0.0),  # ten other words fit better on average than the best class
     "msp": Score(msp, 0.5),  # no class has half of the probability
     "mcm": Score(mcm),
     "entropy": Score(entropy, 0.5),
@@ -103,13 +103,13 @@ SCORES = {
 """All scores by name."""
 
 DEFAULT_SCORE = "word-margin"
-"""Default of ``--reject``: not worse than others on the emoji sets (docs/calibrate.md)."""
+"""Default of ``--reject``; on par with or better than other scores on the emoji sets (docs/calibrate.md)."""
 NO_PROMISE = (
     "the default threshold of --reject promises no share: that of 'word-margin' rejected 12 % of the known images on "
     "drawings and 71 % on photographs with a weak model. Score images that show your classes, and give a quantile of "
     "their unknown_score as --reject-threshold."
 )
-"""Result of ``python -m benchmarks.rejection``; no rule without labels did better on all kinds of images."""
+"""Warning based on ``python -m benchmarks.rejection``."""
 
 
 def get_threshold(score: str, given: float | None) -> float:
@@ -119,17 +119,17 @@ def get_threshold(score: str, given: float | None) -> float:
     threshold = SCORES[score].threshold if given is None else given
     if threshold is None or not math.isfinite(threshold):
         raise OtptError(
-            f"The threshold of the score {score!r} is {threshold}; give a finite number (--reject-threshold), or take "
+            f"The threshold of the score {score!r} is {threshold}; set a finite number (--reject-threshold), or use "
             f"{DEFAULT_SCORE!r}, which has a default."
         )
     return threshold
 
 
 class Rejector:
-    """Scores how unknown images are from their features, independent of the method.
+    """Rejection of unknown images by a score of their features, independent of the method.
 
-    ``score`` is one of :data:`SCORES`, ``threshold`` replaces its default; ``words`` are the negative words, empty for
-    scores without them.
+    ``score`` is one of :data:`SCORES` and ``threshold`` replaces its default. ``words`` are the negative words, if the
+    score uses them.
     """
 
     def __init__(
@@ -157,11 +157,11 @@ class Rejector:
             self._words, self.words = texts[order], tuple(listed[i] for i in order.tolist())
 
     def __call__(self, features: Tensor) -> Tensor:
-        """Scores (B,) of unit features (B, D) of clean views."""
-        return torch.stack([self._score(each[None])[0] for each in features])  # one size: the same bits in any batch
+        """Score unit features (B, D) of clean views: (B,)."""
+        return torch.stack([self._score(each[None])[0] for each in features])  # independent of the batch
 
     def is_unknown(self, value: float) -> bool:
-        """Whether an image with this score is rejected."""
+        """Return whether an image with this score is rejected."""
         return value > self.threshold
 
     def _score(self, feature: Tensor) -> Tensor:
@@ -175,17 +175,17 @@ class Rejector:
 
 
 def negative_words() -> list[str]:
-    """Return common English nouns for things that images show, in alphabetical order."""
+    """Return common English nouns for visible things, in alphabetical order."""
     return resources.files("otpt.rejection").joinpath("words.txt").read_text(encoding="utf-8").splitlines()
 
 
 def furthest_first(words: Tensor, classes: Tensor) -> Tensor:
-    """Sort words by the distance of their text features (W, D) to the classes' (C, D): indices (W,)."""
+    """Sort words by the distance of their text features (W, D) from the classes (C, D); return indices (W,)."""
     return (words @ classes.mT).double().quantile(_NEAR, dim=-1).argsort(stable=True)
 
 
 def _text_features(backbone: Backbone, names: Sequence[str], prompt: Prompt, memory_budget: int) -> Tensor:
-    """Unit text features (C, D)."""
+    """Compute unit text features (C, D)."""
     tokens = tokenize_prompts(backbone.text, names, prompt)
     encoder = prompt_encoder(backbone.text, tokens, memory_budget=memory_budget)
     start = tokens.start.to(device=backbone.device, dtype=backbone.dtype)
