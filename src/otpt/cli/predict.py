@@ -253,7 +253,7 @@ def _answers(
 
     images, done = iter(source), 0
     if file and (done := file.resume(image.id for image in images)):
-        note(f"{plural(done, 'image')} are in {file.path!r} already.")
+        note(f"{file.path!r} already holds {plural(done, 'image')}.")
     taken: deque[str] = deque()
     problem: list[OtptError] = []
 
