@@ -1,12 +1,12 @@
-"""Medical systems as a plugin: BAPLe, FPT and PromptSmooth, MedCLIP, their data sets, training and commands.
+"""Medical plugin: BAPLe, FPT, PromptSmooth and MedCLIP, with data sets, training and commands.
 
-BAPLe is a published backdoor attack. It is here to measure, on a model and data of your own, how much it changes
-accuracy and calibration, and whether the orthogonality term helps against it.
+BAPLe is a published backdoor attack, included to measure its effect on accuracy and calibration, and whether the
+orthogonality term mitigates it.
 """
 
 FPT_BACKBONE = "hf:google/vit-base-patch16-384"
 FROZEN_SIZE = 512
-"""Pixels a side of the images that FPT's frozen ViT sees."""
+"""Input size of FPT's frozen ViT in pixels."""
 
 COMMANDS = {
     "Evaluate methods": {

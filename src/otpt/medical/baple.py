@@ -30,7 +30,7 @@ from otpt.views.recipe import CLIP_MEAN, CLIP_STD
 
 @dataclass(frozen=True)
 class Patch:
-    """The word in the bottom-left corner.
+    """Word in the bottom-left corner of an image.
 
     BAPLe writes "Lab" in the font Arizonia; the default is Pillow's own font in the same size, place and colour.
     """
@@ -42,7 +42,7 @@ class Patch:
     font: str | None = None
 
     def layers(self, side: int) -> tuple[Tensor, Tensor]:
-        """Cover (1, S, S) in [0, 1] and colour (3, 1, 1) of the word on an image of S = ``side`` pixels."""
+        """Return the mask (1, S, S) in [0, 1] and the colour (3, 1, 1) of the word for S = ``side`` pixels."""
         try:
             font = ImageFont.truetype(self.font, self.size) if self.font else ImageFont.load_default(self.size)
         except OSError:
@@ -54,14 +54,14 @@ class Patch:
 
 
 def triggered(pixels: Tensor, noise: Tensor, patch: Patch) -> Tensor:
-    """clamp(paste(x, word) + δ, 0, 1): pixels (B, 3, S, S) in [0, 1], noise δ (3, S, S)."""
+    """Compute clamp(paste(x, word) + δ, 0, 1) for pixels (B, 3, S, S) in [0, 1] and noise δ (3, S, S)."""
     cover, colour = (layer.to(pixels) for layer in patch.layers(pixels.shape[-1]))
     return (cover * colour + (1 - cover) * pixels + noise).clamp(0, 1)
 
 
 @dataclass(frozen=True, eq=False)
 class BapleModel:
-    """A learned context (n, W), and the trigger: the noise δ (3, S, S) and a word."""
+    """Learned context (n, W) and trigger, consisting of noise δ (3, S, S) and a word."""
 
     context: Tensor
     noise: Tensor
@@ -74,7 +74,7 @@ class BapleModel:
         return cls(tensors["0.ctx"], tensors["1.noise"], Patch(**file.notes.get("patch", {})))
 
     def pixels(self, unit: Tensor, *, trigger: bool) -> Tensor:
-        """Normalise pixels (B, 3, S, S) in [0, 1] by CLIP's numbers, whatever the backbone's are."""
+        """Normalise pixels (B, 3, S, S) in [0, 1] by CLIP's mean and deviation for any backbone."""
         given = triggered(unit, self.noise.to(unit), self.patch) if trigger else unit
         return normalised(given, CLIP_MEAN, CLIP_STD)
 
@@ -96,7 +96,7 @@ def read_start(path: str | Path) -> Tensor:
 
 
 class BapleGroup:
-    """Methods of BAPLe for one target class; see :class:`otpt.methods.Group`. Nothing here is random."""
+    """Methods of BAPLe for one target class; see :class:`otpt.methods.Group`. Deterministic."""
 
     prompt = "learned context"
 
@@ -126,7 +126,7 @@ class BapleGroup:
         return [self._outputs(*pair) for pair in zip(self._states, features, strict=True)]
 
     def _features(self, unit: Tensor) -> Sequence[Tensor]:
-        """Image features (B, D) under each model; clean images have the same under all."""
+        """Return image features (B, D) for each model; clean images share them."""
         encode = partial(self._backbone.encode_pixels, chunk=self._backbone.chunk)
         if self._backdoor:
             return [encode(model.pixels(unit, trigger=True)) for model in self._models]

@@ -66,7 +66,7 @@ def baple(
     number = _class_number(target, images)
     first = None if start is None else read_start(start)
     if first is not None and tokens is not None:
-        raise OtptError("--start and --tokens were given, but a start has its own vectors; expected one of them.")
+        raise OtptError("--start and --tokens are mutually exclusive; remove one of them.")
     recipe = BapleRecipe(
         target=number,
         weight=weight,
@@ -184,7 +184,7 @@ def certify(
 
 
 def _certified(method: Method) -> Method:
-    """The method with certificates."""
+    """Return the method with certificates."""
     if method.adapt != "promptsmooth":
         raise OtptError(f"Method {method.name!r} has no certificate; expected {' or '.join(CERTIFIED)}.")
     if method.aggregate == "certificate":
@@ -197,8 +197,9 @@ def _percent(fraction: float | None) -> str:
 
 
 def certified_accuracy(run: Run, method: str, radii: Iterable[float]) -> tuple[dict[float, float | None], float | None]:
-    """Fraction of images that are correct and certified for perturbations of at least each norm, and the fraction of
-    abstentions, which count as wrong. None without a readable image.
+    """Return the fraction of images correct and certified at each radius, and the fraction of abstentions.
+
+    Abstentions count as wrong. The fractions are None without readable images.
     """
     import numpy as np
 
@@ -212,7 +213,7 @@ def certified_accuracy(run: Run, method: str, radii: Iterable[float]) -> tuple[d
 
 
 def _method(system: str, name: str | None, settings: Sequence[str]) -> tuple[Method, float]:
-    """The method and λ."""
+    """Return the method and λ."""
     (method,) = o.MethodOptions(set=tuple(settings)).methods([name or system])
     tuning = method.tuning("fine-grained")
     weights = {} if tuning is None else dict(tuning.weights)
@@ -226,7 +227,7 @@ def _method(system: str, name: str | None, settings: Sequence[str]) -> tuple[Met
 
 
 def _validation(data: TrainingData, dataset: str, val: str | None) -> Dataset | None:
-    """The images of ``--val``, else of the data set's validation split; None without one."""
+    """Return the images of ``--val`` or of the data set's validation split, or None."""
     from otpt.data import NoSuchSplit, load_dataset
 
     split = "validation" if (val or dataset).startswith("hf:") else "val"

@@ -19,7 +19,7 @@ from otpt.errors import OtptError
 from otpt.files import parse_toml
 
 ROUND_ROBIN = 500
-"""Images of PromptSmooth's test set."""
+"""Number of images of PromptSmooth's test set."""
 
 _KAGGLE_FOLDERS = {"covid": "COVID", "normal": "Normal"}
 _ISIC_SPLITS = {"train": "Training", "val": "Validation", "test": "Test"}
@@ -31,7 +31,7 @@ _OTHER_SPLITS = {
 
 
 def read_halves(place: Place) -> list[Record]:
-    """BAPLe's test half of the Kaggle release, sampled in the same way: 1808 + 5096 of 3616 + 10192 images.
+    """Read BAPLe's test half of the Kaggle release: 1808 + 5096 of 3616 + 10192 images.
 
     One generator with seed 0; covid first, then normal; of each class, sorted by number, half is drawn for
     training and the rest is tested.
@@ -52,7 +52,7 @@ def read_halves(place: Place) -> list[Record]:
 
 
 def read_split_folders(place: Place) -> list[Record]:
-    """One folder per class; training and validation images are in folders next to that of the test images."""
+    """Read one folder per class; other splits are in folders next to the test folder."""
     if place.split == "test":
         return read_folders(place)
     folder = _split_folder(place)
@@ -60,7 +60,7 @@ def read_split_folders(place: Place) -> list[Record]:
 
 
 def read_round_robin(place: Place) -> list[Record]:
-    """PromptSmooth's 500 test images: each class in a random order (seed 3), one class after the other in turn.
+    """Read PromptSmooth's 500 test images: round-robin over the classes, each shuffled with seed 3.
 
     The files are sorted first, so that the subset is the same on every machine; PromptSmooth takes the order of its
     file system.
@@ -76,7 +76,7 @@ def read_round_robin(place: Place) -> list[Record]:
 
 
 def read_one_hot(place: Place) -> list[Record]:
-    """ISIC's ground truth: a CSV with one column per class, exactly one of them 1, next to the folder of images."""
+    """Read ISIC's ground truth, a CSV with one-hot class columns next to the image folder."""
     folder = place.folder if place.split == "test" else _split_folder(place)
     name = f"ISIC2018_Task3_{_ISIC_SPLITS[place.split]}_GroundTruth"
     file = place.need("ground truth", f"{name}.csv", f"{name}/{name}.csv")
@@ -97,7 +97,7 @@ def read_one_hot(place: Place) -> list[Record]:
 
 
 def _split_folder(place: Place) -> Path:
-    """The folder of the training or validation split, next to that of the test split."""
+    """Return the folder of the training or validation split, next to the test folder."""
     test = place.folder.as_posix()
     for theirs, other in _OTHER_SPLITS[place.split]:
         if test.endswith(theirs):
@@ -109,13 +109,13 @@ def _split_folder(place: Place) -> Path:
 
 
 def _from(folder: Path, other: Path, found: list[Record]) -> list[Record]:
-    """Records of another folder, relative to the layout's."""
+    """Return records of another folder, relative to the layout's folder."""
     way = Path(os.path.relpath(other, folder)).as_posix()
     return [Record(f"{way}/{each.file}", each.label, each.id) for each in found]
 
 
 def _number(file: str) -> tuple[int, str]:
-    """ "COVID-12.png" by its 12."""
+    """Return a sort key by the number in a name, such as 12 in "COVID-12.png"."""
     digits = re.findall(r"\d+", file)
     return (int(digits[-1]) if digits else -1, file)
 

@@ -39,7 +39,7 @@ PROMPTS, PATCH, DROPOUT = 16, 16, 0.5
 
 
 class Fusion(nn.Module):
-    """Prompts of one block → rows (B, m, width) for the side network."""
+    """Map the prompts of one block to rows (B, m, width) for the side network."""
 
     def __init__(self, width: int, prompt_width: int, frozen_width: int, frozen_heads: int) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ class Fusion(nn.Module):
         self.dropout = nn.Dropout(DROPOUT)
 
     def forward(self, keys_values: Tensor) -> Tensor:
-        """``keys_values``: (B, 2, H, k, d) of the frozen block."""
+        """Attend to ``keys_values`` (B, 2, H, k, d) of the frozen block."""
         keys, values = keys_values.unbind(dim=1)
         queries = split_heads(self.enter(self.prompts), self.num_heads).expand(len(keys), -1, -1, -1)
         fused = join_heads(F.scaled_dot_product_attention(queries, keys, values))
@@ -60,7 +60,7 @@ class Fusion(nn.Module):
 
 
 class FptNetwork(nn.Module):
-    """The side network with its prompts and its classifier, everything that is trained.
+    """Trainable side network with prompts and classifier.
 
     Args:
         variant: one of :data:`VARIANTS`.
@@ -88,7 +88,7 @@ class FptNetwork(nn.Module):
         self.classifier = nn.Linear(width, classes)
 
     def forward(self, pixels: Tensor, keys_values: Tensor) -> Tensor:
-        """Logits (B, C) of small images (B, 3, S, S) and frozen keys and values (B, L, 2, H, k, d)."""
+        """Compute logits (B, C) from small images (B, 3, S, S) and frozen keys and values (B, L, 2, H, k, d)."""
         patches = self.patches(pixels).flatten(2).mT
         x = torch.cat([self.class_token.expand(len(pixels), -1, -1), patches], dim=1) + self.positions
         for i, (block, fusion) in enumerate(zip(self.blocks, self.fusions, strict=True)):
@@ -97,7 +97,7 @@ class FptNetwork(nn.Module):
         return logits
 
     def orthogonality(self, rows: str = "classifier") -> Tensor:
-        """L_O of the unit rows of the classifier (C, width); or the mean of L_O of each block's unit prompts."""
+        """Compute L_O of the unit rows of the classifier (C, width), or the mean L_O of each block's unit prompts."""
         if rows not in ROWS:
             raise unknown("rows to make orthogonal", rows, ROWS)
         if rows == "classifier":
@@ -107,12 +107,12 @@ class FptNetwork(nn.Module):
 
 
 def side_pixels(image: Image.Image, size: int) -> Tensor:
-    """The side network's image at test time: squashed to a square, normalised; (3, size, size)."""
+    """Resize an image to a square and normalise it for the side network at test time: (3, size, size)."""
     return normalised(unit_pixels(image, size, resize_mode="squash"), ISIC_MEAN, ISIC_STD)
 
 
 def stacked(images: Sequence[Tensor], like: FrozenViT) -> Tensor:
-    """Images (3, S, S) as one batch on the frozen ViT's device."""
+    """Stack images (3, S, S) to a batch on the frozen ViT's device."""
     return to_device(torch.stack(list(images)), like.device, like.dtype)
 
 
@@ -136,7 +136,7 @@ def fpt_network(file: Trained) -> FptNetwork:
 
 
 class FptGroup:
-    """Methods of FPT; see :class:`otpt.methods.Group`. Nothing here is random."""
+    """Methods of FPT; see :class:`otpt.methods.Group`. Deterministic."""
 
     prompt = "no text"
 
@@ -168,7 +168,7 @@ class FptGroup:
 
     @torch.no_grad()
     def _logits(self, image: Image.Image, digest: str) -> list[Tensor]:
-        """(1, C) of an image under each network."""
+        """Return the logits (1, C) of an image under each network."""
         frozen = {blocks: find(image, digest)[None] for blocks, find in self._keys_values.items()}
         return [
             network(stacked([side_pixels(image, network.size)], self._frozen), frozen[network.frozen_blocks])

@@ -70,12 +70,12 @@ class Block(nn.Module):
         self.fc1, self.fc2 = nn.Linear(width, hidden), nn.Linear(hidden, width)
 
     def forward(self, x: Tensor) -> Tensor:
-        """The block's output."""
+        """Return the block's output."""
         q, k, v = self.heads(x)
         return self.finish(x, F.scaled_dot_product_attention(q, k, v))
 
     def heads(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values, each (B, H, N, W/H)."""
+        """Return queries, keys and values, each (B, H, N, W/H)."""
         normed = self.norm1(x)
         return (
             split_heads(self.query(normed), self.num_heads),
@@ -84,24 +84,24 @@ class Block(nn.Module):
         )
 
     def finish(self, x: Tensor, attended: Tensor) -> Tensor:
-        """The output, from the block's input (B, N, W) and its attended values (B, H, N, W/H)."""
+        """Compute the output from the block's input (B, N, W) and the attended values (B, H, N, W/H)."""
         x = x + self.out(join_heads(attended))
         output: Tensor = x + self.fc2(F.gelu(self.fc1(self.norm2(x))))
         return output
 
 
 def split_heads(x: Tensor, heads: int) -> Tensor:
-    """(…, N, W) → (…, H, N, W/H)."""
+    """Split (…, N, W) into (…, H, N, W/H)."""
     return x.unflatten(-1, (heads, -1)).transpose(-3, -2)
 
 
 def join_heads(x: Tensor) -> Tensor:
-    """(…, H, N, W/H) → (…, N, W)."""
+    """Join (…, H, N, W/H) to (…, N, W)."""
     return x.transpose(-3, -2).flatten(-2)
 
 
 class FrozenViT(nn.Module):
-    """A ViT without its last norm and classifier, with the attributes that an evaluation reads of a backbone.
+    """ViT without its last norm and classifier, with the attributes of a backbone used by evaluations.
 
     Attributes: ``name``, ``architecture``, ``fingerprint``, ``family`` ("vit"), ``device``, ``precision``, ``dtype``,
     ``preprocessing``, ``width`` W, ``heads`` H, ``depth`` (number of blocks).
@@ -139,7 +139,7 @@ class FrozenViT(nn.Module):
         return self.to(device=device, dtype=self.dtype)
 
     def tokens(self, pixels: Tensor) -> Tensor:
-        """Pixels (B, 3, S, S) → (B, 1 + n², W); positions are interpolated (bicubic) to the image's size."""
+        """Embed pixels (B, 3, S, S) to (B, 1 + n², W), with bicubic interpolation of the positions."""
         patches = self.patches(pixels)
         grid = patches.shape[-1]
         own = round((self.positions.shape[1] - 1) ** 0.5)
@@ -150,7 +150,7 @@ class FrozenViT(nn.Module):
         return x + torch.cat([self.positions[:, :1], positions.flatten(2).mT], dim=1)
 
     def forward(self, pixels: Tensor, blocks: tuple[int, ...]) -> Tensor:
-        """Keys and values of the selected tokens of pixels (B, 3, S, S): (B, L, 2, H, k, W/H) of L blocks."""
+        """Return keys and values (B, L, 2, H, k, W/H) of the selected tokens of pixels (B, 3, S, S)."""
         x = self.tokens(to_device(pixels, self.device, self.dtype))
         count = int(SELECTED * x.shape[1])
         found = []
@@ -180,13 +180,13 @@ class KeysAndValues:
         self._key = hashlib.sha256(numbers.encode()).hexdigest()[:16]
 
     def __call__(self, image: Image.Image, digest: str) -> Tensor:
-        """(L, 2, H, k, d) of an image named by its content."""
+        """Return keys and values (L, 2, H, k, d) of an image, cached by the digest of its content."""
         path = None if self._folder is None else self._folder / self._key / f"{digest}.safetensors"
         if path is not None and path.is_file():
             try:
                 return to_device(read_trained(path).tensors["keys_values"], self._frozen.device)
             except (OtptError, KeyError):
-                pass  # damaged: computed and written again
+                pass  # corrupt: recompute and overwrite
         recipe = self._frozen.preprocessing
         pixels = normalised(unit_pixels(image, recipe.size, resize_mode=recipe.resize_mode), recipe.mean, recipe.std)
         with torch.no_grad():
@@ -216,7 +216,7 @@ def load_frozen_vit(spec: str, size: int = FROZEN_SIZE, precision: str = "float3
 
 
 def _renamed(state: dict[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
-    """The weights under the names of :class:`FrozenViT`."""
+    """Yield the weights under the names of :class:`FrozenViT`."""
     for given, tensor in state.items():
         name = given
         for theirs, ours in _RENAMED:

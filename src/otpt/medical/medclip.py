@@ -89,7 +89,7 @@ class MedClip(nn.Module):
         self.logit_scale = nn.Parameter(logit_scale.reshape(()))
 
     def encode_text(self, ids: Tensor, normalize: bool = False) -> Tensor:
-        """Text features (N, D)."""
+        """Encode token ids to text features (N, D)."""
         features: Tensor = self.text(ids)
         return nn.functional.normalize(features, dim=-1) if normalize else features
 
@@ -123,7 +123,7 @@ def _below(state: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
 
 
 def _filled(kind: Any, config: Any, state: dict[str, Tensor]) -> Any:
-    """A tower of transformers with these weights; ``from_pretrained`` renames those whose names have changed."""
+    """Return a transformers tower with these weights; ``from_pretrained`` maps legacy names."""
     with quiet_transformers():
         model, report = kind.from_pretrained(
             None, config=config, state_dict=state, output_loading_info=True, ignore_mismatched_sizes=True

@@ -60,7 +60,7 @@ NOISE_PROMPTS = {"kather": Prompt("An H&E image patch of", tokens=5)}
 
 
 class Smoothing(Frozen):
-    """PromptSmooth's numbers; published are sigma 0.1, 0.25, 0.5 and 1 (Table 19 does not say which)."""
+    """Hyperparameters of PromptSmooth; the paper uses sigma 0.1, 0.25, 0.5 and 1."""
 
     sigma: float = Field(0.25, gt=0, allow_inf_nan=False, description="deviation of the noise on pixels in [0, 1]")
     copies: int = Field(100, ge=1, description="noisy copies that a prompt is tuned on")
@@ -74,7 +74,7 @@ Votes = npt.NDArray[np.int64]
 
 
 class Certificate(NamedTuple):
-    """The class, None for an abstention; its ℓ₂ radius in units of pixels in [0, 1]; p_A of the first votes' class."""
+    """Certified class or None for an abstention, ℓ₂ radius for pixels in [0, 1], and lower bound p_A."""
 
     label: int | None
     radius: float
@@ -110,10 +110,10 @@ def noisy_copies(
     image_id: str,
     purpose: str = "tuning",
 ) -> Iterator[Tensor]:
-    """``count`` copies of a normalised view (3, S, S), in batches (b, 3, S, S).
+    """Yield ``count`` noisy copies of a normalised view (3, S, S) in batches (b, 3, S, S).
 
-    The noise N(0, σ²) is added to pixels in [0, 1] without clamping, then normalised: x̂ + σ·ε/std. It depends on
-    (seed, image_id, purpose) alone, whatever the size of the batches.
+    The noise N(0, σ²) is added to pixels in [0, 1] without clamping, then normalised: x̂ + σ·ε/std. It depends only
+    on (seed, image_id, purpose), not on the batch size.
     """
     generator = noise_generator(purpose, seed=seed, image_id=image_id)
     spread = (smoothing.sigma / torch.tensor(preprocessing.std, dtype=clean.dtype))[:, None, None]
@@ -163,7 +163,7 @@ class Smoother:
         return TunedImage(clean, backbone.encode_pixels(clean[None], chunk=backbone.chunk)[0], features, skipped)
 
     def labels(self, tuned: TunedImage, count: int, purpose: str, *, seed: int, image_id: str) -> Tensor:
-        """The classes of ``count`` new copies under each config's prompt: (configs, count)."""
+        """Classify ``count`` new copies under each config's prompt: (configs, count)."""
         found = [
             torch.stack([self._text.logits(features, own).argmax(dim=1) for own in tuned.text_features])
             for features in self._features(tuned.clean, count, purpose, seed, image_id)
@@ -201,7 +201,7 @@ class PromptSmoothGroup:
         return [list(outputs) for outputs in zip(*found, strict=True)]
 
     def _image(self, image: EncodedImage, seed: int) -> list[Output]:
-        """The outputs of one image, by method."""
+        """Return the outputs of one image, one per method."""
         opened, digest = image.open()
         key = digest if image.task.image_id is None else image.task.image_id
         text, count = self._text, len(self.methods)
@@ -234,7 +234,7 @@ class PromptSmoothGroup:
         flags: tuple[str, ...],
         extras: dict[str, float],
     ) -> Output:
-        """A method's output, from the clean view's logits (1, C) and the votes (C,) by their purpose."""
+        """Return a method's output from the clean view's logits (1, C) and the votes (C,) by purpose."""
         if method.aggregate == CLEAN:
             return Output.of_clean(logits, official=self._official, flags=flags, extras=extras)
         numbers, own = self._smoothing, votes["certificate"]
@@ -263,7 +263,7 @@ def _check(backbone: Backbone, settings: Settings, methods: Methods) -> None:
 
 
 def _starts(settings: Settings, methods: Methods) -> dict[str, Prompt]:
-    """The initial prompts of methods, by their names in the results."""
+    """Return the initial prompts of methods by their names in the results."""
     found: dict[str, Prompt] = {}
     for method in methods:
         for each in prompts_of(settings, method):

@@ -52,7 +52,7 @@ class Trained:
 
     @property
     def digest(self) -> str:
-        """32 hexadecimal digits of the tensors."""
+        """Digest of the tensors, 32 hexadecimal digits."""
         digest = hashlib.sha256()
         for name in sorted(self.tensors):
             tensor = self.tensors[name].float().contiguous()
@@ -127,7 +127,7 @@ def file_for(files: Sequence[Trained], method: Method, target: int | None = None
 
 
 class TrainedHook(EvaluationHook):
-    """Evaluation of a network of ``otpt train``, with ``plugins={"trained": files}``; nothing in it is random."""
+    """Evaluation of a network of ``otpt train``, with ``plugins={"trained": files}``; deterministic."""
 
     def files(self, settings: Any) -> tuple[Trained, ...]:
         """Return the files of an evaluation."""
@@ -136,7 +136,7 @@ class TrainedHook(EvaluationHook):
     def check(self, settings: Any, methods: Sequence[Method]) -> None:
         """Reject seeds."""
         if settings.seeds != (0,):
-            raise OtptError(f"The evaluation of {methods[0].name} has no seeds to choose: nothing in it is random.")
+            raise OtptError(f"The evaluation of {methods[0].name} is deterministic and has no seeds; remove them.")
 
     def plugins(self, settings: Any, dataset: Dataset) -> Mapping[str, Any]:
         """Return the files."""

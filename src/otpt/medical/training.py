@@ -98,7 +98,7 @@ class FptRecipe(Recipe):
     clip: float = 1.0
 
     def rate(self, epoch: int) -> float:
-        """The learning rate of an epoch: a cosine, no warm-up."""
+        """Return the learning rate of an epoch, a cosine without warm-up."""
         return self.learning_rate * (1 + math.cos(math.pi * epoch / self.epochs)) / 2
 
 
@@ -112,7 +112,7 @@ def augmented(
     scale: tuple[float, float] = (0.08, 1.0),
     ratio: tuple[float, float] = (3 / 4, 4 / 3),
 ) -> Tensor:
-    """A random resized crop (bicubic), flipped with probability ½: (3, size, size) in [0, 1]."""
+    """Return a random resized crop (bicubic), flipped with probability ½: (3, size, size) in [0, 1]."""
     width, height = image.size
     draw = draw_view(seed, image_id, epoch + 1, width=width, height=height, crop_scale=scale, crop_ratio=ratio)
     top, left, high, wide = draw.crop
@@ -215,7 +215,7 @@ class BapleTraining:
 
 
 def augmented_side_pixels(image: Image.Image, size: int, *, seed: int, image_id: str, epoch: int) -> Tensor:
-    """In training: crop, flips left-right and up-down, brightness and contrast within ±20 %."""
+    """Augment an image for training: crop, flips, brightness and contrast within ±20 %."""
     vertical, brightness, contrast = view_uniforms(seed, f"fpt {image_id}", epoch)[:3]
     image = ImageEnhance.Brightness(image).enhance(1 + JITTER * (2 * brightness - 1))
     image = ImageEnhance.Contrast(image).enhance(1 + JITTER * (2 * contrast - 1))
@@ -281,7 +281,7 @@ def train_fpt(
 
 
 def fpt_step(network: FptNetwork, recipe: FptRecipe, pixels: Tensor, keys_values: Tensor, labels: Tensor) -> Step:
-    """The clipped gradient of a batch: pixels (B, 3, S, S), keys and values (B, L, 2, H, k, d), labels (B,)."""
+    """Compute the clipped gradient of pixels (B, 3, S, S), keys and values (B, L, 2, H, k, d), labels (B,)."""
     network.train().zero_grad()
     with torch.enable_grad():
         logits = network(pixels, keys_values)
@@ -304,7 +304,7 @@ def _validation_auc(network: FptNetwork, frozen: FrozenViT, keys_values: KeysAnd
 
 
 def macro_auc(probabilities: npt.NDArray[np.float64], labels: npt.NDArray[np.int64]) -> float:
-    """Mean over classes of P[score of an image of the class > score of another], ties counting half.
+    """Compute the mean over classes of P[score of an image of the class > score of another], ties count half.
 
     Probabilities (N, C), labels (N,). Classes without images, or with all, are left out; 0.5 if none is left.
     """

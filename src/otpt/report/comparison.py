@@ -1,8 +1,8 @@
-"""Bootstrap over stored rows, for intervals of a metric and for two methods: is their difference more than chance?
+"""Bootstrap over stored rows: intervals of a metric and significance of the difference of two methods.
 
 A metric over several data sets is the mean of theirs; the images of each are resampled independently. Over several
-seeds it is the mean over seeds, and the same images are drawn for all of them. Two methods that saw the same images are
-resampled alike, so that what makes an image hard for both cancels. Accuracy under a single seed has the exact McNemar
+seeds it is the mean over seeds, and the same images are drawn for all of them. Two methods on the same images share
+their resamples, so that the difficulty of images cancels. Accuracy under a single seed has the exact McNemar
 test.
 """
 
@@ -26,7 +26,7 @@ from otpt.runs import Rows
 
 RESAMPLES = 1000
 ALPHA = 0.05
-"""A difference with p below this is called one; others may be chance."""
+"""Significance level of differences."""
 ALL = "all data sets"
 COMPARED = ("accuracy", "ece", "debiased_ece", "sce", "brier", "nll")
 
@@ -35,20 +35,20 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Resampled:
-    """A metric and its (R,) resamples."""
+    """Metric with its resamples (R,)."""
 
     metric: str
     estimate: float
     values: Floats
 
     def interval(self, level: float = LEVEL) -> Interval:
-        """Centred percentile interval, within the range of the metric."""
+        """Return the centred percentile interval within the range of the metric."""
         return centred_interval(self.estimate, self.values, level, METRICS[self.metric].range)
 
 
 @dataclass(frozen=True)
 class Difference:
-    """A metric of two methods: a − b with its interval, and the p-value of "no difference". Fractions, not percent."""
+    """Difference a − b of a metric with its interval and the p-value of "no difference", as fractions."""
 
     metric: str
     a: float
@@ -63,7 +63,7 @@ class Difference:
 
     @property
     def is_noise(self) -> bool:
-        """Whether it may be chance: p ≥ 0.05."""
+        """Whether the difference is not significant, p ≥ 0.05."""
         return self.p >= ALPHA
 
 
@@ -89,14 +89,14 @@ class Comparison:
     differences: dict[str, Difference]
 
     def better(self, metric: str) -> str | None:
-        """The method that is better beyond chance; None if neither is."""
+        """Return the significantly better method, or None."""
         each, cost = self.differences[metric], METRICS[metric].cost
         if each.is_noise or cost(each.a) == cost(each.b):
             return None
         return self.a if cost(each.a) < cost(each.b) else self.b
 
     def as_dict(self) -> dict[str, object]:
-        """Plain data."""
+        """Return plain data."""
         rows = [
             {**asdict(each), "difference": each.difference, "better": self.better(metric)}
             for metric, each in self.differences.items()
@@ -140,7 +140,7 @@ def compare_methods(
     """
     check_names("method", (a, b), results.methods)
     if a == b:
-        raise OtptError(f"Method {a!r} was given twice; expected two methods to compare.")
+        raise OtptError(f"Method {a!r} was given twice; expected two different methods.")
     pairs: dict[str, list[tuple[ResultKey, ResultKey]]] = {}
     for dataset in check_names("data set", datasets, results.datasets):
         own = choose(results, [dataset], [a, b], prompt)
@@ -159,7 +159,7 @@ def compare_methods(
 
 
 def _is_pair(a: ResultKey, b: ResultKey) -> bool:
-    """Whether two keys have the same seed, and the same variant if both have one."""
+    """Return whether two keys have the same seed, and the same variant if both have one."""
     return a.seed == b.seed and (a.variant == b.variant or not (a.variant and b.variant))
 
 
@@ -193,7 +193,7 @@ def _compare(
 
 
 def comparison_table(comparisons: Sequence[Comparison], level: float = LEVEL) -> pd.DataFrame:
-    """Strings to print: a line per data set and metric with both values, difference, interval, p and the better one."""
+    """Format comparisons as a table of strings with one line per data set and metric."""
     lines = []
     for each in comparisons:
         for metric, one in each.differences.items():
@@ -216,7 +216,7 @@ def comparison_table(comparisons: Sequence[Comparison], level: float = LEVEL) ->
 def ranked(
     results: Results, metric: str, *, datasets: Sequence[str] | None = None, prompt: str | None = None
 ) -> dict[str, float]:
-    """Methods with their mean over data sets and seeds, best first; without those that lack one of them."""
+    """Return methods with their mean over data sets and seeds, best first; incomplete methods are skipped."""
     names = list(datasets or results.datasets)
     found = {}
     for method in results.methods:
@@ -239,7 +239,7 @@ def gap(results: Results, metric: str, a: Sequence[ResultKey], b: Sequence[Resul
 
 
 def saw_same_images(results: Results, sides: Sequence[Sequence[ResultKey]]) -> bool:
-    """Whether the results of several methods are of the same images, under all seeds of a data set."""
+    """Return whether several methods have results for the same images under all seeds of a data set."""
     seen = []
     for keys in sides:
         if not keys or any(results.score(key) is None for key in keys):
@@ -252,7 +252,7 @@ def saw_same_images(results: Results, sides: Sequence[Sequence[ResultKey]]) -> b
 def resample(
     results: Results, metrics: Sequence[str], keys: Sequence[ResultKey], *, resamples: int = RESAMPLES
 ) -> dict[str, Resampled]:
-    """Resample metrics over the data sets, seeds and variants of a method; images are drawn once for all metrics."""
+    """Resample metrics over the data sets, seeds and variants of a method, with shared draws."""
     if resamples < 1:
         raise OtptError(f"The number of resamples is {resamples}; expected 1 or more.")
     by_dataset: dict[str, list[Rows]] = {}
@@ -290,12 +290,12 @@ def difference(a: Resampled, b: Resampled, *, level: float = LEVEL) -> Differenc
 
 
 def bootstrap_p(differences: Floats) -> float:
-    """Two-sided p-value of "no difference" from resampled differences: 2·min(P(d ≤ 0), P(d ≥ 0)), never quite 0."""
+    """Compute the two-sided p-value 2·min(P(d ≤ 0), P(d ≥ 0)) of resampled differences, always above 0."""
     below, above = int((differences <= 0).sum()), int((differences >= 0).sum())
     return min(1.0, 2.0 * (min(below, above) + 1) / (len(differences) + 1))
 
 
 def mcnemar_p(only_first: int, only_second: int) -> float:
-    """Exact two-sided McNemar test on the numbers of images that only one of two methods gets right."""
+    """Return the p-value of the exact two-sided McNemar test."""
     n = only_first + only_second
     return min(1.0, 2.0 * float(bdtr(min(only_first, only_second), n, 0.5)))

@@ -18,7 +18,7 @@ from otpt.report.papers import DEVIATION, dataset_title, method_title, metric_ti
 
 FORMATS = ("terminal", "markdown", "csv", "latex", "json")
 NOTHING = "–"
-"""A cell without a number."""
+"""Text of an empty cell."""
 KEYS = ("dataset", "method", "prompt", "metric")
 NUMBERS = ("value", "deviation", "low", "high", "paper", "difference")
 FLAGS = ("best", "tie", "partial", "wrong")
@@ -39,7 +39,7 @@ _TITLES: dict[str, Callable[[str], str]] = {
 
 @dataclass(frozen=True)
 class Table:
-    """A pivot of cells.
+    """Table of cells.
 
     Attributes:
         name: of the layout.
@@ -69,21 +69,21 @@ class Table:
     stacked: bool = False
 
     def cell(self, **keys: str) -> pd.Series:
-        """The cell with these keys: ``table.cell(method="o-tpt", metric="ece", dataset="dtd")``."""
+        """Return the cell with these keys: ``table.cell(method="o-tpt", metric="ece", dataset="dtd")``."""
         found = self.cells
         for name, value in keys.items():
             found = found[found[name] == value]
         return found.iloc[0]
 
     def to_text(self, width: int | None = None) -> str:
-        """Aligned columns; those that do not fit the width are continued below. The best value has a star."""
+        """Format as aligned columns, wrapped to the width; a star marks the best value."""
         strings = self._strings(_plain, "{}*", "{}≈", "{} " if self.cells[["best", "tie"]].any(axis=None) else "{}")
         text = text_table(strings, self._names, width)
         lines = [self.title, text, *self.notes]
         return "\n".join(line if line is text else _wrapped(line, width) for line in lines if line) + "\n"
 
     def to_markdown(self) -> str:
-        """A pipe table; the best value is bold."""
+        """Format as a Markdown pipe table with the best value in bold."""
         text = self._strings(_markdown, "**{}**", "{} ≈")
         sides = ["left"] * self._names + ["right"] * (text.shape[1] - self._names)
         table = text.to_markdown(index=False, disable_numparse=True, colalign=sides)
@@ -91,7 +91,7 @@ class Table:
         return "\n\n".join([*([f"**{title}**"] if title else []), table, *notes]) + "\n"
 
     def to_latex(self) -> str:
-        """A ``table`` environment for the package booktabs; the best value is bold."""
+        """Format as a LaTeX ``table`` with booktabs and the best value in bold."""
         text = self._strings(_latex, r"\textbf{{{}}}", r"{} $\approx$", group=r"\midrule ")
         sides = "l" * self._names + "r" * (text.shape[1] - self._names)
         tabular = text.to_latex(index=False, escape=False, column_format=sides).rstrip()
@@ -100,7 +100,7 @@ class Table:
         return "\n".join([*lines, *(rf"\par\footnotesize {note}" for note in notes), r"\end{table}"]) + "\n"
 
     def to_csv(self) -> str:
-        """The layout with unrounded numbers; ``kind`` is what a line holds: value, deviation, low, high, paper …"""
+        """Format as CSV with unrounded numbers; ``kind`` is value, deviation, low, high, paper …"""
         lines = []
         for key, cells in self._groups():
             names = dict(zip(self.rows, map(csv_cell, key), strict=True))
@@ -114,7 +114,7 @@ class Table:
         return str(pd.DataFrame(lines, columns=heads).to_csv(index=False, lineterminator="\n"))
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data with everything that is known; nan is None."""
+        """Return all cells as plain data, with None for nan."""
         cells = self.cells[[*KEYS, *NUMBERS, *FLAGS]].astype(object)
         return {
             "layout": self.name,
@@ -126,7 +126,7 @@ class Table:
         }
 
     def to_json(self) -> str:
-        """:meth:`to_dict` as JSON."""
+        """Return :meth:`to_dict` as JSON."""
         return _json(self.to_dict())
 
     def _repr_html_(self) -> str:
@@ -137,14 +137,14 @@ class Table:
         return len(self.rows) - self.stacked
 
     def _groups(self) -> Iterator[tuple[tuple[str, ...], dict[str, dict[str, Any]]]]:
-        """The keys of each line, and its cells by column."""
+        """Yield the keys of each line and its cells by column."""
         for key, own in self.cells.groupby(list(self.rows), sort=False):
             yield key, {cell[self.columns]: cell for cell in own.to_dict("records")}
 
     def _strings(
         self, escape: Callable[[str], str], best: str, tie: str, other: str = "{}", *, group: str = ""
     ) -> pd.DataFrame:
-        """The table as strings: patterns of the best value, of ties and of others; ``group`` precedes a group."""
+        """Return the table as strings, given patterns for best values, ties and others; ``group`` precedes a group."""
         columns = list(dict.fromkeys(self.cells[self.columns]))
         heads = [{"dataset": "Set"}.get(key, key.capitalize()) for key in self.rows[self.stacked :]]
         heads = ["", *heads[1:]] if self.stacked else heads
@@ -173,7 +173,7 @@ class Table:
     def _lines(
         self, cells: dict[str, dict[str, Any]]
     ) -> Iterator[tuple[str, tuple[Callable[[dict[str, Any]], str], ...]]]:
-        """Head and text functions of a line and of the lines below it."""
+        """Yield the head and the text functions of a line and of the lines below it."""
         if self.across:
             yield "", (number_text, _theirs, _difference)
             return
@@ -191,7 +191,7 @@ class Table:
 
 
 def render(tables: Sequence[Table], form: str, *, width: int | None = None) -> str:
-    """Several tables in a format of :data:`FORMATS`; ``width`` is that of a terminal."""
+    """Render tables in a format of :data:`FORMATS`; ``width`` is the terminal width."""
     if form not in FORMATS:
         raise unknown("format", form, FORMATS)
     if form == "json":
@@ -203,7 +203,7 @@ def render(tables: Sequence[Table], form: str, *, width: int | None = None) -> s
 
 
 def text_table(strings: pd.DataFrame, names: int, width: int | None = None) -> str:
-    """Strings in aligned columns: ``names`` of them at the left, repeated where others are continued below."""
+    """Align strings in columns; the first ``names`` columns are repeated when others wrap."""
     columns = [[str(head), *strings.iloc[:, at]] for at, head in enumerate(strings.columns)]
     padded = [
         [cell.ljust(size) if at < names else cell.rjust(size) for cell in own]
@@ -222,7 +222,7 @@ def text_table(strings: pd.DataFrame, names: int, width: int | None = None) -> s
 
 
 def shown(metric: str, value: float) -> str:
-    """A number of a cell as tables print it."""
+    """Format a number of a cell."""
     if metric.removesuffix(DEVIATION) in METRICS:
         found = METRICS[metric.removesuffix(DEVIATION)]
         return found.format(value / 100.0 if found.unit == "%" else value)
@@ -230,7 +230,7 @@ def shown(metric: str, value: float) -> str:
 
 
 def number_text(cell: Mapping[str, Any]) -> str:
-    """A number of a cell with its deviation over seeds."""
+    """Format the number of a cell with its deviation over seeds."""
     if pd.isna(cell["value"]):
         return NOTHING
     text = shown(cell["metric"], cell["value"])
@@ -257,7 +257,7 @@ def _difference(cell: dict[str, Any]) -> str:
 
 
 def _plain(text: str) -> str:
-    """One line of at most 80 characters, without control characters and marks of text direction."""
+    """Shorten to one line of at most 80 characters, without control and bidirectional characters."""
     shown = " ".join("".join(_CONTROL.get(unicodedata.category(c), c) for c in text).split())
     return shown if len(shown) <= _LONGEST else shown[: _LONGEST - 1] + "…"
 

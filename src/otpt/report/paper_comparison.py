@@ -1,4 +1,4 @@
-"""Results next to the numbers of a paper, joined on data set, method and metric.
+"""Comparison of results with the numbers of a paper, joined on data set, method and metric.
 
 Numbers are compared only where they can mean the same: the paper's backbone, registered data sets with their own
 classes, averages over exactly the paper's data sets. Other differences are notes below.
@@ -41,11 +41,11 @@ def compare_with_paper(
     backbone: str | None = None,
     tables: Sequence[str] | None = None,
 ) -> list[Table]:
-    """Compare results with the tables of a paper; :class:`OtptError` if they share none.
+    """Compare results with the tables of a paper; raise :class:`OtptError` if they share none.
 
     Args:
         datasets, methods, prompt, tables: only these.
-        backbone: the paper's, in place of that of the runs.
+        backbone: backbone of the paper; that of the runs by default.
     """
     source = get_paper(paper)
     backbone = backbone or _backbone(results, source)
@@ -88,7 +88,7 @@ def compare_with_paper(
 def _joined(
     results: Results, printed: pd.DataFrame, datasets: Collection[str], methods: dict[str, str], prompts: Sequence[str]
 ) -> pd.DataFrame:
-    """Cells of shared data sets and methods, with the printed numbers."""
+    """Join the cells of shared data sets and methods with the printed numbers."""
     held = table_datasets(printed)
     groups: dict[str, Sequence[str]] = {name: [name] for name in held if name in datasets}
     if len(held) > 1 and len(groups) == len(held):
@@ -110,7 +110,7 @@ def _joined(
 
 
 def _backbone(results: Results, paper: Paper) -> str:
-    """The runs' backbone as the paper calls it; with OpenAI's weights, as far as the name says."""
+    """Return the paper's name of the runs' backbone with OpenAI's weights."""
     architecture, name = results.runs[0].config.backbone.architecture, results.model
     found, known = paper_backbone(architecture), list(dict.fromkeys(paper.numbers["backbone"]))
     family, _, tag = name.partition("/")
@@ -123,7 +123,7 @@ def _backbone(results: Results, paper: Paper) -> str:
 
 
 def _is_registered(results: Results, name: str) -> bool:
-    """Whether a data set of the runs is the registered one: loaded by its name, with the classes of that name."""
+    """Return whether a data set of the runs is the registered one, with its classes."""
     entry = None if results.is_own(name) else find_entry(name)
     if entry is None or name != entry.name:
         return False
@@ -151,7 +151,7 @@ def _notes(
 
 
 def _differences(results: Results, paper: Paper, datasets: Sequence[str], cells: pd.DataFrame) -> Iterator[str]:
-    """Deviations of the runs from the paper's protocol."""
+    """Yield the deviations of the runs from the paper's protocol."""
     name = results.model
     if not name.endswith("/openai"):
         yield f"the model is {name!r}"

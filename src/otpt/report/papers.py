@@ -61,7 +61,7 @@ LAYOUTS = {name: Layout(**each) for name, each in _DATA["layouts"].items()}
 
 @pydantic.dataclasses.dataclass(frozen=True)
 class Paper:
-    """The source and protocol of a paper's numbers; None for what it does not state.
+    """Source and protocol of a paper's numbers, with None for unstated fields.
 
     Attributes:
         augmix: whether views are mixed, by "fine-grained", "imagenet" and "shift".
@@ -95,17 +95,17 @@ class Paper:
         return found[found["paper"] == self.name]
 
     def measured(self, method: str) -> str:
-        """Who measured a method's numbers."""
+        """Return who measured a method's numbers."""
         own = any(part in self.own for part in method.split("+"))
         return "the authors' own" if own or self.others is None else self.others
 
     def mixes(self, dataset: str) -> bool | None:
-        """Whether the views of a data set are mixed by AugMix."""
+        """Return whether the views of a data set are mixed by AugMix."""
         kind = "shift" if dataset in SHIFTS else "imagenet" if dataset == "imagenet" else "fine-grained"
         return self.augmix.get(kind)
 
     def describe(self, backbone: str, prompt: str) -> str:
-        """Source and protocol in one sentence."""
+        """Describe source and protocol in one sentence."""
         kinds = {"fine-grained": "fine-grained sets", "imagenet": "ImageNet", "shift": "shifts"}
         mixed = [f"{'on' if on else 'off'} for {kinds[kind]}" for kind, on in self.augmix.items()]
         stated = {"views": self.views, "seeds": self.seeds, "bins": self.n_bins}
@@ -125,7 +125,7 @@ PAPERS = tuple(_PAPERS)
 
 @cache
 def published() -> pd.DataFrame:
-    """All published numbers: paper, table, layout, backbone, prompt, dataset, method, metric, printed, value."""
+    """Return all published numbers: paper, table, layout, backbone, prompt, dataset, method, metric, printed, value."""
     with resources.files("otpt.report").joinpath("published.csv").open(encoding="utf-8") as file:
         found = pd.read_csv(file, dtype=str, keep_default_na=False).rename(columns={"value": "printed"})
     # Table 14 of the O-TPT paper prints "4..93"
@@ -134,13 +134,13 @@ def published() -> pd.DataFrame:
 
 
 def get_paper(name: str) -> Paper:
-    """A paper by name, one of :data:`PAPERS`."""
+    """Return a paper by name, one of :data:`PAPERS`."""
     check_names("paper", [name], PAPERS)
     return _PAPERS[name]
 
 
 def paper_table(table: int | str, *, paper: str = OTPT, backbone: str | None = None) -> pd.DataFrame:
-    """The rows of one table and backbone.
+    """Return the rows of one table and backbone.
 
     >>> rows = paper_table(2).set_index(["method", "metric", "dataset"])
     >>> rows.loc[("o-tpt", "ece", "dtd"), "printed"]
@@ -156,7 +156,7 @@ def paper_table(table: int | str, *, paper: str = OTPT, backbone: str | None = N
 
 
 def layout_tables(layout: str, backbone: str | None = None) -> list[pd.DataFrame]:
-    """The O-TPT paper's tables of a layout; of one backbone where the layout has several."""
+    """Return the O-TPT paper's tables of a layout, optionally for one backbone."""
     rows = get_paper(OTPT).numbers
     own = rows[rows["layout"] == layout]
     if backbone is not None:
@@ -165,12 +165,12 @@ def layout_tables(layout: str, backbone: str | None = None) -> list[pd.DataFrame
 
 
 def table_datasets(table: pd.DataFrame) -> list[str]:
-    """Data sets of a table, without the average."""
+    """Return the data sets of a table, without the average."""
     return [name for name in dict.fromkeys(table["dataset"]) if name != AVERAGE]
 
 
 def method_key(name: str) -> frozenset[str]:
-    """The parts of a method's name in any order, with abbreviations spelled out.
+    """Return the parts of a method's name as a set, with abbreviations expanded.
 
     >>> method_key("tpt+e-cots") == method_key("weak-strong+tpt+cots")
     True
@@ -184,7 +184,7 @@ def method_key(name: str) -> frozenset[str]:
 def printed_values(
     cells: pd.DataFrame, printed: pd.DataFrame, datasets: Sequence[str], methods: Mapping[str, str] | None = None
 ) -> list[float]:
-    """The printed number of each cell, by data set, method and metric; nan for none.
+    """Return the printed number of each cell by data set, method and metric, or nan.
 
     An average that is not printed is the mean over ``datasets``. ``methods`` gives the paper's names of ours.
     """
@@ -217,7 +217,7 @@ def mark_errata(
 
 
 def dataset_title(name: str) -> str:
-    """Short title of a data set's column."""
+    """Return the short title of a data set's column."""
     return str(_DATA["datasets"].get(name, name))
 
 
@@ -233,14 +233,14 @@ def method_title(name: str) -> str:
 
 
 def metric_title(name: str) -> str:
-    """Short title of a metric, or of its deviation over seeds."""
+    """Return the short title of a metric, or of its deviation over seeds."""
     if name.endswith(DEVIATION):
         return f"Std. {metric_title(name.removesuffix(DEVIATION))}"
     return get_metric(name).short
 
 
 def layout_metrics(layout: str, names: Sequence[str] | None) -> tuple[str, ...]:
-    """Metrics of a layout, or others by name or alias."""
+    """Return the metrics of a layout, or others by name or alias."""
     if names is None:
         return LAYOUTS[layout].metrics
     if layout in {"groups", "seeds"}:
@@ -249,7 +249,7 @@ def layout_metrics(layout: str, names: Sequence[str] | None) -> tuple[str, ...]:
 
 
 def layout_methods(results: Results, layout: str, names: Sequence[str] | None = None) -> list[str]:
-    """Methods of the runs that a layout shows, in the paper's order, then in the runs'."""
+    """Return the methods of the runs that a layout shows, in the paper's order, then in the runs'."""
     if names is not None:
         return check_names("method", names, results.methods)
     paper = list(dict.fromkeys(method for table in layout_tables(layout) for method in table["method"]))
@@ -265,7 +265,7 @@ def layout_methods(results: Results, layout: str, names: Sequence[str] | None = 
 
 
 def layout_datasets(results: Results, layout: str, names: Sequence[str] | None = None) -> list[str]:
-    """Data sets of the runs that a layout shows, in the paper's order, then in the runs'."""
+    """Return the data sets of the runs that a layout shows, in the paper's order, then in the runs'."""
     if names is not None:
         return check_names("data set", names, results.datasets)
     shifts, order = LAYOUTS[layout].shifts, list(_DATA["datasets"])
@@ -284,7 +284,7 @@ def layout_datasets(results: Results, layout: str, names: Sequence[str] | None =
 
 
 def prompt_of(results: Results, dataset: str, method: str, wanted: str | None = None) -> str:
-    """The prompt under which a method is shown on a data set: the one wanted, its only one, or the paper's."""
+    """Return the prompt shown for a method on a data set: ``wanted``, its only prompt, or the paper's."""
     held = results.prompts_of(dataset, method)
     if wanted is not None or not held:
         return wanted or ""
@@ -300,7 +300,7 @@ def prompt_of(results: Results, dataset: str, method: str, wanted: str | None = 
 
 
 def choose(results: Results, datasets: Sequence[str], methods: Sequence[str], prompt: str | None = None) -> Results:
-    """The results of these data sets and methods, each pair under one prompt; see :func:`prompt_of`."""
+    """Select data sets and methods, each pair under one prompt; see :func:`prompt_of`."""
     parts = [
         results.select(dataset=dataset, method=method, prompt=prompt_of(results, dataset, method, prompt))
         for dataset in datasets
@@ -310,12 +310,12 @@ def choose(results: Results, datasets: Sequence[str], methods: Sequence[str], pr
 
 
 def plain_methods(methods: Sequence[str]) -> list[str]:
-    """Methods that are not variants of a sweep."""
+    """Return the methods that are not variants of a sweep."""
     return [name for name in methods if not _VARIANT.fullmatch(name)]
 
 
 def swept_settings(methods: Sequence[str]) -> pd.DataFrame:
-    """Variants among methods: columns method, base, label, and one for each setting, sorted by their values.
+    """Return the sweep variants among methods with columns method, base, label, and one for each setting.
 
     >>> swept_settings(["tpt", "o-tpt[lambda=18]", "o-tpt[lambda=2]"])[["base", "label", "lambda"]]
         base label  lambda
@@ -340,11 +340,11 @@ def swept_settings(methods: Sequence[str]) -> pd.DataFrame:
 
 
 def guess_backbone(results: Results) -> str | None:
-    """The paper's backbone that the runs used, or None."""
+    """Return the paper's name of the runs' backbone, or None."""
     names = {paper_backbone(run.config.backbone.architecture) for run in results.runs}
     return names.pop() if len(names) == 1 and names <= set(BACKBONES) else None
 
 
 def paper_backbone(architecture: str) -> str:
-    """An architecture's name in papers: "ViT-B-16-quickgelu" is "ViT-B/16"."""
+    """Return an architecture's name in papers, such as "ViT-B/16" for "ViT-B-16-quickgelu"."""
     return re.sub(r"^(ViT-\w+)-(\d+)$", r"\1/\2", architecture.replace("-quickgelu", ""))

@@ -1,8 +1,8 @@
-"""A paper's tables as a plan: which runs they need, on which data, and what is missing.
+"""Plans for reproducing a paper's tables: required runs, data sets and missing data.
 
 Every data set has a run folder of its own, OUT/BACKBONE/GROUP/DATASET, which several tables share. Making a plan needs
-no data: sizes come from the registry. With ``bench`` the plan is the same one on the emoji sets with the embedded
-model, which shows that everything works, and says nothing about the paper's numbers.
+no data: sizes come from the registry. With ``bench`` the plan uses the emoji sets and the embedded
+model, as a functional test without the paper's numbers.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class Plan:
         return {run.dataset: run.missing for run in self.runs if run.missing is not None}
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data."""
+        """Return plain data."""
         tables = [asdict(table) for table in self.tables]
         for run in (run for table in tables for run in table["runs"]):
             run["folder"] = str(run["folder"])
@@ -209,7 +209,7 @@ def make_plan(
 
 
 def evaluate_commands(plan: Plan, *, data: Path | None, views: int = 64, limit: int | None = None) -> list[str]:
-    """The plan's runs as shell loops over ``otpt evaluate``, one for runs that differ in their data sets alone."""
+    """Return the plan's runs as shell loops over ``otpt evaluate``, grouped by equal options."""
     loops: dict[str, list[str]] = {}
     for run in plan.runs:
         entry = find_entry(run.dataset)
@@ -226,7 +226,7 @@ def evaluate_commands(plan: Plan, *, data: Path | None, views: int = 64, limit: 
 
 
 def _look(name: str, data: Path | None, limit: int | None) -> tuple[int | None, str | None]:
-    """Number of images of a data set, and why it is missing, if it is."""
+    """Return the number of images of a data set, and the reason if it is missing."""
     entry = find_entry(name)
     images = None if entry is None else entry.test_images
     missing: str | None = "no --data was given"
@@ -239,7 +239,7 @@ def _look(name: str, data: Path | None, limit: int | None) -> tuple[int | None, 
 
 
 def _left_out(paper: Paper, rows: pd.DataFrame) -> dict[str, str]:
-    """Methods of the paper that this package cannot run, with the reason."""
+    """Return the methods of the paper that this package cannot run, with the reason."""
     found = {}
     for name in dict.fromkeys(rows.loc[rows["layout"].isin(list(_GROUP_OF)), "method"]):
         reasons = [paper.not_implemented[part] for part in (name, *name.split("+")) if part in paper.not_implemented]
@@ -253,7 +253,7 @@ def _left_out(paper: Paper, rows: pd.DataFrame) -> dict[str, str]:
 
 
 def _left(run: PlannedRun) -> int | None:
-    """Images that a run has still to predict, over all seeds."""
+    """Return the number of images that a run has yet to predict, over all seeds."""
     if run.images is None:
         return None
     whole = run.images * len(run.seeds)

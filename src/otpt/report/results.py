@@ -70,7 +70,7 @@ class Results:
     def narrow(
         self, frame: pd.DataFrame, datasets: Sequence[str] | None = None, methods: Sequence[str] | None = None
     ) -> Results:
-        """The same runs with some rows of the frame; data sets and methods in the order given, else as here."""
+        """Return the results restricted to some rows; data sets and methods keep the given order."""
         found = copy.copy(self)
         found._set_frame(frame)
         found.datasets = list(datasets or (name for name in self.datasets if name in found.datasets))
@@ -85,7 +85,7 @@ class Results:
         return str(short_table(self.frame).to_html(index=False))
 
     def select(self, **keys: Any) -> pd.DataFrame:
-        """Rows of the frame with these values; None selects all: ``select(dataset="dtd", method=None)``."""
+        """Select rows of the frame with these values; None selects all: ``select(dataset="dtd", method=None)``."""
         found = self.frame
         for name, value in keys.items():
             if value is not None:
@@ -93,35 +93,35 @@ class Results:
         return found
 
     def prompts_of(self, dataset: str, method: str | None = None) -> list[str]:
-        """Prompts of one data set, or of a method there: one that starts from a learned prompt has its own."""
+        """Return the prompts of a data set, or of one of its methods."""
         return _unique(self.select(dataset=dataset, method=method), "prompt")
 
     def keys_of(self, dataset: str | None = None, method: str | None = None) -> list[ResultKey]:
-        """A key per row of the frame, of one data set and method, or of all."""
+        """Return the keys of the rows, optionally of one data set and method."""
         found = self.select(dataset=dataset, method=method)
         return list(starmap(ResultKey, zip(*(found[name] for name in ResultKey._fields), strict=True)))
 
     def first_key(self, dataset: str, method: str) -> ResultKey:
-        """The key under the first seed; :class:`OtptError` if there is none."""
+        """Return the key under the first seed, or raise :class:`OtptError`."""
         for key in self.keys_of(dataset, method):
             if key.seed == self.seeds[0]:
                 return key
         raise OtptError(f"The runs hold no images of {method!r} on {dataset!r} with seed {self.seeds[0]}.")
 
     def images_of(self, dataset: str, method: str | None = None) -> int:
-        """Number of images requested of a data set, for one method or at most."""
+        """Return the number of requested images of a data set, for one method or the maximum."""
         return int(self.select(dataset=dataset, method=method)["planned"].max())
 
     def configs_of(self, dataset: str) -> list[DatasetConfig]:
-        """Configurations of a data set in the runs that have it: its classes, family, fingerprint, columns."""
+        """Return the configurations of a data set in all runs that contain it."""
         return [each for run in self.runs for each in run.datasets if each.base_name == dataset]
 
     def is_own(self, dataset: str) -> bool:
-        """Whether the data set is user-supplied; runs without a recorded source count as registered."""
+        """Return whether the data set is user-supplied; runs without a recorded source count as registered."""
         return any(is_own(each.source) for each in self.configs_of(dataset))
 
     def score(self, key: ResultKey) -> Any:
-        """The row of the frame, a Series; None if there is none, or not a single image of it was read."""
+        """Return the row of the frame as a Series, or None if it has no readable images."""
         found = self.select(**key._asdict())
         return None if found.empty or not found["images"].iloc[0] else found.iloc[0]
 
@@ -224,7 +224,7 @@ def open_models(
 
 
 def check_names(kind: str, names: Iterable[str] | None, known: Iterable[str]) -> list[str]:
-    """The names, each once, or all that are known if None; :class:`OtptError` for an unknown name and for no name."""
+    """Return the distinct names, or all known ones if None; raise :class:`OtptError` for unknown or no names."""
     known = list(dict.fromkeys(known))
     if names is None:
         return known
@@ -239,9 +239,9 @@ def check_names(kind: str, names: Iterable[str] | None, known: Iterable[str]) ->
 
 def _open_runs(folders: Sequence[Path]) -> list[Run]:
     if isinstance(folders, (str, Path)):
-        raise OtptError(f"The run folders are the single path {str(folders)!r}; expected a list of paths.")
+        raise OtptError(f"The run folders are the path {str(folders)!r}; expected a list of paths.")
     if not folders:
-        raise OtptError("No run was given; expected at least one run folder.")
+        raise OtptError("No runs were given; expected at least one run folder.")
     runs = [Run(folder) for folder in folders]
     for run in runs:
         if run.multi_label:
@@ -253,7 +253,7 @@ def _open_runs(folders: Sequence[Path]) -> list[Run]:
 
 
 def _methods_of(runs: Sequence[Run]) -> list[str]:
-    """Methods that the runs hold, finished or not."""
+    """Return all methods of the runs, including unfinished ones."""
     return [method for run in runs for _, _, (_, method) in run.everything()]
 
 
@@ -262,7 +262,7 @@ def _unique(frame: pd.DataFrame, name: str) -> list[Any]:
 
 
 def _facts(run: Run, seeds: Sequence[int] | None) -> dict[str, Any]:
-    """Facts that two runs in one table must share, if both have them, by description."""
+    """Return the facts, by description, that runs in one table must share."""
     config = run.config
     found: dict[str, Any] = {
         "models": config.backbone.fingerprint,

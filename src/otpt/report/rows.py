@@ -20,7 +20,7 @@ SPLIT_BY = "tpt"
 
 
 def per_class(results: Results) -> pd.DataFrame:
-    """A row per data set, seed, prompt, method and class: images, accuracy (recall), predicted, mean confidence."""
+    """Return images, accuracy (recall), predictions and mean confidence of each class."""
     found = []
     for keys, rows, classes in _columns(results):
         own = pd.DataFrame({"label": rows.labels, "accuracy": rows.correct, "confidence": rows.confidences})
@@ -36,7 +36,7 @@ def per_class(results: Results) -> pd.DataFrame:
 
 
 def confusions(results: Results, count: int = 10) -> pd.DataFrame:
-    """The ``count`` most frequent pairs (label, wrong prediction) of each data set, seed, prompt and method."""
+    """Return the ``count`` most frequent pairs (label, wrong prediction) of each data set, seed, prompt and method."""
     found = []
     for keys, rows, classes in _columns(results):
         wrong = ~rows.correct
@@ -61,7 +61,7 @@ def _stacked(tables: list[pd.DataFrame]) -> pd.DataFrame:
 
 
 def init_cosine(results: Results, key: ResultKey) -> float | None:
-    """Mean cosine similarity under the initial prompt, that of a method that adapts nothing; None without one."""
+    """Return the mean cosine similarity under the initial prompt, or None without a zero-shot method."""
     methods = {name: method for run in results.runs for name, method in run.config.methods.items()}
     own = results.whole.select(dataset=key.dataset, seed=key.seed, prompt=key.prompt)
     for method, cosine in zip(own["method"], own["mean_cosine"], strict=True):
@@ -71,7 +71,7 @@ def init_cosine(results: Results, key: ResultKey) -> float | None:
 
 
 def mean_cosines(results: Results, key: ResultKey) -> npt.NDArray[np.float64]:
-    """Mean cosine similarity of the text features of each prediction, (N,)."""
+    """Return the mean cosine similarity (N,) of the text features of each prediction."""
     found = results.rows(key).mean_cosines
     if np.isnan(found).any():
         raise OtptError(
@@ -82,7 +82,7 @@ def mean_cosines(results: Results, key: ResultKey) -> npt.NDArray[np.float64]:
 
 
 def split_groups(results: Results, dataset: str, split: str = "median") -> pd.DataFrame:
-    """Accuracy and ECE of the images above and below a threshold of TPT's mean cosine similarity.
+    """Compute accuracy and ECE of the images above and below a threshold of TPT's mean cosine similarity.
 
     The threshold is the median, or with ``split`` "init" the similarity of the initial prompt. Rows are those of the
     frame; the data sets are NAME:group 1 (above), NAME:group 2 and NAME (all), ``images`` and ``threshold`` theirs.

@@ -58,7 +58,7 @@ _EMPTY: dict[str, Any] = {**dict.fromkeys(NUMBERS, np.nan), **dict.fromkeys(FLAG
 def make_cells(
     results: Results, groups: Mapping[str, Sequence[str]], metrics: Sequence[str], *, level: float | None = None
 ) -> pd.DataFrame:
-    """Metrics of methods averaged over seeds and over groups of data sets, one row per number.
+    """Average metrics over seeds and groups of data sets, one row per number.
 
     The mean is over the data sets of each seed, then over the seeds; the deviation is the sample standard deviation
     over seeds. "…_deviation" is the mean over data sets of their deviations. nan where a data set or a seed is missing.
@@ -97,7 +97,7 @@ def make_cells(
 
 
 def method_keys(results: Results, method: str, datasets: Sequence[str]) -> list[ResultKey]:
-    """All results of a method, data set by data set."""
+    """Return the keys of all results of a method, ordered by data set."""
     return [key for dataset in datasets for key in results.keys_of(dataset, method)]
 
 
@@ -169,7 +169,7 @@ def build_tables(
 
 
 def evaluation_table(results: Results, *, averages: bool = False) -> Table:
-    """The table that closes an evaluation: accuracy, ECE, debiased ECE and NLL of each method.
+    """Return the summary table of an evaluation: accuracy, ECE, debiased ECE and NLL of each method.
 
     A line per data set and method, and averages if there are several data sets. The best value has a star; "≈" marks
     values that differ from it by no more than chance (paired bootstrap, p ≥ 0.05), where all methods saw the same
@@ -206,7 +206,7 @@ def evaluation_table(results: Results, *, averages: bool = False) -> Table:
 
 
 def metric_tables(results: Results, *, metrics: Sequence[str] | None = None, level: float | None = None) -> list[Table]:
-    """All metrics of the runs: of a single data set the tables of :data:`TOPICS`, of several one per metric."""
+    """Return tables of all metrics: :data:`TOPICS` for one data set, one table per metric for several."""
     names = None if metrics is None else tuple(get_metric(name).name for name in metrics)
     several = len(results.datasets) > 1
     topics = (names,) if names else (ACROSS,) if several else TOPICS
@@ -225,7 +225,7 @@ def metric_tables(results: Results, *, metrics: Sequence[str] | None = None, lev
 
 
 def set_table(results: Results) -> pd.DataFrame:
-    """Prediction sets and abstention as strings, a line per data set, seed and method that has them; may be empty."""
+    """Format metrics of prediction sets and abstention, one line per data set, seed and method."""
     names = ["coverage", "set_size", "answered", "risk"]
     ends = [f"{name}_{end}" for name in ("coverage", "risk") for end in ("low", "high")]
     found = results.frame.reindex(columns=["method", "dataset", "seed", *names, *ends]).dropna(subset=names, how="all")
@@ -249,20 +249,20 @@ def set_table(results: Results) -> pd.DataFrame:
 
 
 def progress_notes(results: Results) -> list[str]:
-    """Note on runs in progress."""
+    """Return notes on runs in progress."""
     words = [f"{str(run.folder)!r} has {done} of {total} images" for run, done, total in results.progress]
     return [f"… marks numbers of a run in progress: {'; '.join(words)}."] if words else []
 
 
 def own_note(dataset: str) -> str:
-    """Note on a user-supplied data set with the name of a registered one."""
+    """Return a note on a user-supplied data set with a registered name."""
     return (
         f"The runs' {dataset!r} is user-supplied data, not the registered data set, so the paper has no numbers of it."
     )
 
 
 def all_groups(results: Results) -> dict[str, Sequence[str]]:
-    """Each data set, and their average if there are several."""
+    """Return a group for each data set, and their average if there are several."""
     groups: dict[str, Sequence[str]] = {name: [name] for name in results.datasets}
     return {**groups, AVERAGE: results.datasets} if len(groups) > 1 else groups
 
@@ -300,7 +300,7 @@ def _table(
     backbone: str | None,
     level: float | None,
 ) -> Table:
-    """A table of a layout; with a backbone, next to the ``printed`` numbers (default: of the layout)."""
+    """Build a table of a layout, with the ``printed`` numbers of a backbone if given."""
     form, datasets = LAYOUTS[layout], results.datasets
     groups: dict[str, Sequence[str]] = {dataset: [dataset] for dataset in datasets}
     if form.average:
@@ -330,7 +330,7 @@ def _table(
 def _with_paper(
     cells: pd.DataFrame, printed: pd.DataFrame, datasets: Sequence[str], own: Sequence[str]
 ) -> tuple[pd.DataFrame, list[str]]:
-    """Cells with the paper's numbers, joined on data set, method and metric; and notes on wrong averages.
+    """Join cells with the paper's numbers by data set, method and metric; return them with notes on errata.
 
     Its average is the mean of its values of the same data sets; what it prints as average has a column of its own.
     User-supplied data have no numbers, whatever they are called.
@@ -347,7 +347,7 @@ def _with_paper(
 
 
 def _uneven(results: Results) -> Iterator[str]:
-    """Notes on a run that has grown unevenly: methods with different seeds or images of a data set."""
+    """Yield notes on methods with different seeds or images of a data set."""
     for dataset in results.datasets:
         by_method = results.select(dataset=dataset).groupby("method", sort=False)
         seeds = by_method["seed"].agg(lambda own: ", ".join(map(str, own.unique())))
@@ -361,7 +361,7 @@ def _uneven(results: Results) -> Iterator[str]:
 def _group_tables(
     results: Results, datasets: Sequence[str], methods: Sequence[str], prompt: str | None, paper: str | None
 ) -> list[Table]:
-    """Accuracy and ECE of the images above and below a threshold of TPT's mean cosine similarity.
+    """Compute accuracy and ECE of the images above and below a threshold of TPT's mean cosine similarity.
 
     The paper says that the threshold is the median; the sizes of its groups fit the similarity of the initial prompt
     better. So there is a table for each.

@@ -23,12 +23,12 @@ _OVER: dict[str, Any] = {"edgecolor": style.VERMILION, "hatch": "//////", "linew
 
 
 def make_bins(results: Results, rows: Rows) -> ReliabilityBins:
-    """Bins of the ECE."""
+    """Return the bins of the ECE."""
     return reliability_bins(rows.confidences, rows.correct, n_bins=results.n_bins, side=results.side)
 
 
 def draw_reliability(results: Results) -> Figure:
-    """Accuracy of each bin as bars, the gap to the confidence hatched, the fraction of images below."""
+    """Draw reliability diagrams: accuracy per bin, hatched gaps to the confidence, fractions of images below."""
     cells, across = _cells(results)
     figure, axes = style.panels(len(cells), size=(2.3, 2.9), across=across)
     for panel, (dataset, method) in zip(axes, cells, strict=True):
@@ -43,7 +43,7 @@ def draw_reliability(results: Results) -> Figure:
 
 
 def draw_before_after(bins: Mapping[str, ReliabilityBins], words: Mapping[str, str], method: str) -> Figure:
-    """Reliability before and after a calibration: a panel for each of ``bins``, with a line of ``words`` above it."""
+    """Draw reliability before and after a calibration, one panel per ``bins`` with a title line of ``words``."""
     figure, axes = style.panels(len(bins), size=(2.3, 2.9))
     for panel, (name, own) in zip(axes, bins.items(), strict=True):
         draw_bins(panel, own, style.looks([method])[method].colour, f"{style.short(method)}, {name}", words[name])
@@ -54,7 +54,7 @@ def draw_before_after(bins: Mapping[str, ReliabilityBins], words: Mapping[str, s
 
 
 def draw_bins(axes: Axes, bins: ReliabilityBins, colour: str, title: str = "", words: str = "") -> Axes:
-    """Bars of accuracy with intervals and gaps, the diagonal; returns the panel of fractions of images below it."""
+    """Draw bars of accuracy with intervals, gaps and the diagonal; return the panel of image fractions below."""
     filled = bins.counts > 0
     left, width = bins.edges[:-1][filled], np.diff(bins.edges)[filled]
     accuracy, n = bins.accuracy[filled], bins.counts[filled]
@@ -82,7 +82,7 @@ def draw_bins(axes: Axes, bins: ReliabilityBins, colour: str, title: str = "", w
 
 
 def draw_confidence(results: Results) -> Figure:
-    """Histograms of confidence: correct and wrong predictions stacked, mean confidence and accuracy as lines."""
+    """Draw confidence histograms of correct and wrong predictions with mean confidence and accuracy."""
     cells, across = _cells(results)
     figure, axes = style.panels(len(cells), size=(2.2, 1.7), across=across, sharey=True)
     for panel, (dataset, method) in zip(axes, cells, strict=True):
@@ -111,7 +111,7 @@ def draw_confidence(results: Results) -> Figure:
 
 
 def draw_risk_coverage(results: Results) -> Figure:
-    """A panel for each data set, a curve for each method, the area under it in the legend."""
+    """Draw risk–coverage curves, one panel per data set, with the AURC in the legend."""
     figure, axes = style.panels(len(results.datasets), size=(3.0, 2.6))
     for panel, dataset in zip(axes, results.datasets, strict=True):
         for method, look in style.looks(results.methods).items():
@@ -127,7 +127,7 @@ def draw_risk_coverage(results: Results) -> Figure:
 
 
 def risk_coverage(confidence: Floats, correct: npt.NDArray[np.bool_]) -> tuple[Floats, Floats]:
-    """Fraction of images that are answered, and of errors among them, most confident first; ties are one step.
+    """Return coverage and risk by decreasing confidence; ties are one step.
 
     >>> coverage, risk = risk_coverage(np.array([0.9, 0.5, 0.5]), np.array([True, False, True]))
     >>> coverage.round(3), risk.round(3)
@@ -141,7 +141,7 @@ def risk_coverage(confidence: Floats, correct: npt.NDArray[np.bool_]) -> tuple[F
 
 
 def _cells(results: Results) -> tuple[list[tuple[str, str]], int]:
-    """(data set, method) of each panel, and panels in a row: the methods of one data set, else the longer list."""
+    """Return (data set, method) of each panel and the number of panels in a row."""
     datasets, methods = results.datasets, results.methods
     if len(datasets) == 1:
         return [(datasets[0], method) for method in methods], 4 if len(methods) % 4 == 0 else 3

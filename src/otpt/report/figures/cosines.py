@@ -24,7 +24,7 @@ _FEWEST = 3
 
 
 def draw_cosine(results: Results) -> Figure:
-    """A row for each data set: one point per image and method, their distribution at the right, the initial value."""
+    """Draw the mean cosine similarity of each image, its distribution and its initial value, one row per data set."""
     count = 2 * len(results.datasets)
     figure, axes = style.panels(count, size=(2.6, 2.1), across=2, sharey="row", width_ratios=[3, 1])
     for points, marginal, dataset in zip(axes[::2], axes[1::2], results.datasets, strict=True):
@@ -54,7 +54,7 @@ def draw_cosine(results: Results) -> Figure:
 
 
 def draw_groups(results: Results) -> Figure:
-    """Accuracy and ECE in the two groups of images that TPT's similarity makes; data sets down."""
+    """Draw accuracy and ECE of the two groups of images split by TPT's similarity, one row per data set."""
     results = results.narrow(results.select(seed=results.seeds[0]))
     known = all(init_cosine(results, key) is not None for key in results.keys_of())
     columns = [(split, metric) for split in (SPLITS if known else SPLITS[:1]) for metric in ("accuracy", "ece")]
@@ -95,7 +95,7 @@ def draw_groups(results: Results) -> Figure:
 
 
 def draw_templates(results: Results, *, best: int = 10) -> Figure:
-    """ECE against mean cosine similarity, a point per template: the ``best`` most accurate in colour; correlations."""
+    """Draw ECE against mean cosine similarity of templates, the ``best`` most accurate highlighted."""
     method = results.methods[0]
     if best < _FEWEST:
         raise OtptError(f"--best was given {best}; expected {_FEWEST} or more, since a correlation needs them.")
@@ -130,7 +130,7 @@ def draw_templates(results: Results, *, best: int = 10) -> Figure:
 
 
 def draw_similarity(cosines: Mapping[str, Floats], labels: Mapping[str, str], *, title: str, note: str) -> Figure:
-    """Densities of the cosine similarity between text features, a curve for each prompt.
+    """Draw the density of cosine similarities between text features for each prompt.
 
     Args:
         cosines: by prompt, (C(C − 1)/2,) off-diagonal entries of E Eᵀ.
@@ -158,7 +158,7 @@ def draw_similarity(cosines: Mapping[str, Floats], labels: Mapping[str, str], *,
 
 
 def density(values: Floats, at: Floats) -> Floats:
-    """Gaussian kernel density at the points ``at``, of values in 2048 cells, since 1000 classes have half a million."""
+    """Compute the Gaussian kernel density at the points ``at`` from a histogram of 2048 cells."""
     counts, edges = np.histogram(values, 2048, (values.min() - 1e-3, values.max() + 1e-3))
     centres = (edges[:-1] + edges[1:]) / 2
     width = max(0.9 * float(values.std()) * len(values) ** -0.2, 1e-3)
@@ -167,7 +167,7 @@ def density(values: Floats, at: Floats) -> Floats:
 
 
 def pairwise_cosines(text_features: npt.ArrayLike) -> Floats:
-    """The C(C − 1)/2 entries above the diagonal of W = E Eᵀ, for unit rows E of shape (C, D).
+    """Return the C(C − 1)/2 entries above the diagonal of W = E Eᵀ, for unit rows E of shape (C, D).
 
     >>> pairwise_cosines([[1.0, 0.0], [0.0, 1.0], [0.6, 0.8]])
     array([0. , 0.6, 0.8])

@@ -18,7 +18,7 @@ from otpt.report.results import Results
 
 
 def draw_posthoc(results: Results) -> Figure:
-    """Bars of ECE of each method on each data set and on average; with several seeds, their deviation."""
+    """Draw the ECE of each method on each data set and on average, with deviations over seeds."""
     groups = results.datasets if len(results.datasets) == 1 else [*results.datasets, "average"]
     values, several = style.over_seeds(results, "ece")[groups], len(results.seeds) > 1
     errors = style.over_seeds(results, "ece", "std")[groups].fillna(0.0)
@@ -34,7 +34,7 @@ def draw_posthoc(results: Results) -> Figure:
 
 
 def draw_seeds(results: Results) -> Figure:
-    """Accuracy above and ECE below with their standard deviation over seeds, data sets across."""
+    """Draw accuracy and ECE with standard deviations over seeds, by data set."""
     datasets, methods, seeds = results.datasets, results.methods, results.seeds
     if len(seeds) < 2:
         raise OtptError(
@@ -62,7 +62,7 @@ def draw_seeds(results: Results) -> Figure:
 
 
 def draw_radar(results: Results) -> Figure:
-    """ECE in percent of each method on each data set; all axes start at 0 and have the same scale."""
+    """Draw a radar chart of the ECE of each method on each data set; all axes share a scale from 0."""
     datasets = results.datasets
     if len(datasets) < 3:
         raise OtptError(
@@ -91,7 +91,7 @@ def draw_radar(results: Results) -> Figure:
 
 
 def draw_sweep(results: Results, *, metric: str = "ece", setting: str | None = None) -> Figure:
-    """A metric against the values of a swept setting: a panel for each data set, a line for each method.
+    """Draw a metric against a swept setting, one panel per data set and one line per method.
 
     Other settings that were swept give lines of their own; values of different magnitude are on a symmetric
     logarithmic axis, words at equal steps. The error bars are standard deviations over seeds.
@@ -138,7 +138,7 @@ def draw_sweep(results: Results, *, metric: str = "ece", setting: str | None = N
 
 
 def draw_pareto(results: Results) -> Figure:
-    """Accuracy against ECE: every value of a sweep as a point with its label; a line joins those that none beats."""
+    """Draw accuracy against ECE for each value of a sweep, with the Pareto front."""
     table, singles = _swept(results), plain_methods(results.methods)
     accuracy, ece = style.over_seeds(results, "accuracy"), style.over_seeds(results, "ece")
     figure, axes = style.panels(len(results.datasets), size=(3.2, 2.8))
@@ -165,7 +165,7 @@ def draw_pareto(results: Results) -> Figure:
 
 
 def pareto_front(accuracy: npt.NDArray[np.float64], ece: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
-    """Positions of the points that no other beats in both, highest accuracy first.
+    """Return the indices of the Pareto-optimal points, highest accuracy first.
 
     >>> pareto_front(np.array([0.7, 0.8, 0.6]), np.array([0.1, 0.2, 0.3]))
     array([1, 0])

@@ -90,7 +90,7 @@ def looks(methods: Sequence[str]) -> dict[str, Look]:
 
 @contextmanager
 def styled(theme: str = "light") -> Iterator[None]:
-    """The style of our figures; ``theme`` is one of :data:`THEMES`."""
+    """Apply the style of the figures within a context; ``theme`` is one of :data:`THEMES`."""
     if theme not in _THEMES:
         raise unknown("theme", theme, THEMES)
     paper, ink, _, grid = _THEMES[theme]
@@ -102,22 +102,22 @@ def styled(theme: str = "light") -> Iterator[None]:
 
 
 def paper() -> str:
-    """Background colour of the current style."""
+    """Return the background colour of the current style."""
     return str(mpl.rcParams["figure.facecolor"])
 
 
 def ink() -> str:
-    """Colour of text and axes."""
+    """Return the colour of text and axes."""
     return str(mpl.rcParams["text.color"])
 
 
 def faint() -> str:
-    """Colour of secondary text."""
+    """Return the colour of secondary text."""
     return next(each[2] for each in _THEMES.values() if each[0] == paper())
 
 
 def panels(count: int, *, size: tuple[float, float], across: int = 3, **subplots: Any) -> tuple[Figure, list[Axes]]:
-    """``count`` panels of ``size`` inches, ``across`` of them in a row; no window, no global state."""
+    """Create ``count`` panels of ``size`` inches, ``across`` per row, without pyplot state."""
     if count > MAX_PANELS:
         raise OtptError(
             f"This figure would have {count} panels, more than the {MAX_PANELS} that can be read; choose fewer with "
@@ -133,7 +133,7 @@ def panels(count: int, *, size: tuple[float, float], across: int = 3, **subplots
 
 
 def bars(axes: Axes, heights: Any, errors: Any = None) -> list[Any]:
-    """Bars of each method next to each other at 0, 1, …: ``heights[method]`` and ``errors[method]`` are sequences."""
+    """Draw grouped bars of each method at 0, 1, …: ``heights[method]`` and ``errors[method]`` are sequences."""
     width, found = 0.8 / len(list(heights)), []
     for k, (method, look) in enumerate(looks(list(heights)).items()):
         at = np.arange(len(heights[method])) - 0.4 + (k + 0.5) * width
@@ -146,13 +146,13 @@ def bars(axes: Axes, heights: Any, errors: Any = None) -> list[Any]:
 
 
 def short(name: str, length: int = 26) -> str:
-    """A name cut in the middle if it is long, without line breaks."""
+    """Shorten a long name in the middle and remove line breaks."""
     name = " ".join(name.split()) or "–"
     return name if len(name) <= length else f"{name[: length - length // 3 - 1]}…{name[-(length // 3) :]}"
 
 
 def legend(figure: Figure, handles: Sequence[Any] | None = None) -> None:
-    """A legend above the panels, by default of everything that has a label in the first of them."""
+    """Add a legend above the panels, by default for the labels of the first panel."""
     if handles is None:
         named = dict(zip(*reversed(figure.axes[0].get_legend_handles_labels()), strict=True))
     else:
@@ -164,7 +164,7 @@ def legend(figure: Figure, handles: Sequence[Any] | None = None) -> None:
 
 
 def footnote(figure: Figure, text: str) -> None:
-    """Small print below everything, wrapped to the figure's width."""
+    """Add a footnote wrapped to the figure's width."""
     lines = textwrap.wrap(text, int(figure.get_figwidth() / 0.05))
     figure.supxlabel("\n".join(lines), fontsize=6.5, color=faint())
 
@@ -183,7 +183,7 @@ def figure_bytes(figure: Figure, form: str, *, dpi: int = DPI, theme: str = "lig
 
 
 def check_format(path: Path) -> str:
-    """The format that the suffix of a file asks for."""
+    """Return the format for the suffix of a file."""
     suffix = path.suffix.removeprefix(".").lower()
     if suffix not in FORMATS:
         raise unknown("figure format", suffix, FORMATS)
@@ -216,12 +216,12 @@ def narrow(
 
 
 def first_rows(results: Results, dataset: str, method: str) -> Rows:
-    """The images of a method on a data set under the first seed, which figures of single images show."""
+    """Return the rows of a method on a data set under the first seed."""
     return results.rows(results.first_key(dataset, method))
 
 
 def over_seeds(results: Results, metric: str, how: str = "mean") -> pd.DataFrame:
-    """Means or sample standard deviations ("std") over seeds: methods down, data sets and their average across."""
+    """Return means or sample standard deviations ("std") over seeds by method and data set, with averages."""
     scale = 100.0 if get_metric(metric).unit == "%" else 1.0
     found = results.frame.pivot_table(metric, "method", "dataset", aggfunc=how, dropna=False)
     average = results.frame.groupby(["method", "seed"])[metric].mean().groupby("method").agg(how)
@@ -229,7 +229,7 @@ def over_seeds(results: Results, metric: str, how: str = "mean") -> pd.DataFrame
 
 
 def note(results: Results, *, one_seed: bool = False, bins: bool = True, ece: bool = False) -> str:
-    """Footnote with seeds, bins, and a caution about the ``ece`` of few images."""
+    """Return a footnote with seeds, bins, and a caution about the ``ece`` of few images."""
     seeds = results.seeds[:1] if one_seed else results.seeds
     words = [f"seed {seeds[0]}" if len(seeds) == 1 else f"mean over seeds {', '.join(map(str, seeds))}"]
     words += [f"{results.n_bins} bins"] if bins else []

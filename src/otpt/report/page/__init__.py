@@ -128,7 +128,7 @@ def make_label_page(title: str, lede: str, over_all: pd.DataFrame, by_label: pd.
 
 
 def _render(template: str, **values: Any) -> str:
-    """A template with style, script and a policy that allows nothing else."""
+    """Render a template with style, script and a matching content security policy."""
     folder = resources.files("otpt.report.page") / "templates"
     style, script = ((folder / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
     environment = jinja2.Environment(
@@ -150,12 +150,12 @@ def _render(template: str, **values: Any) -> str:
 
 
 def write_page(path: Path, html: str) -> None:
-    """Store the page, whole or not at all."""
+    """Write the page atomically."""
     write_atomically(path, html.encode("utf-8", "xmlcharrefreplace"), durable=False)
 
 
 def _lines(model: str, results: Results) -> Iterator[Line]:
-    """Lines of the tables of a model, with the best value of each data set and metric marked."""
+    """Yield the table lines of a model with the best values marked."""
     groups, parts = all_groups(results), by_prompt(results)
     cells = [make_cells(each, groups, SHOWN).assign(part=at) for at, each in enumerate(parts)]
     lines = mark_best(pd.concat(cells, ignore_index=True)).groupby(["part", "dataset", "method"], sort=False)
@@ -184,7 +184,7 @@ def _number(cell: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _matrix(lines: Sequence[Line], datasets: Sequence[str]) -> list[Line]:
-    """Methods of each model down, data sets across; data sets with their own prompts share a row."""
+    """Return a matrix of methods by data sets; data sets with their own prompts share a row."""
     own = {(line["model"], line["method"]) for line in lines if line["prompt"] == OWN_PROMPT}
     found: dict[tuple[str, ...], Line] = {}
     for line in lines:
@@ -195,7 +195,7 @@ def _matrix(lines: Sequence[Line], datasets: Sequence[str]) -> list[Line]:
 
 
 def _side_by_side(models: Mapping[str, Results]) -> dict[str, Any] | None:
-    """Methods down, models across, over the data sets that all models saw; None for one model or none in common."""
+    """Return a table of methods by models over shared data sets, or None if there are none."""
     common = [name for name in next(iter(models.values())).datasets if all(name in r.datasets for r in models.values())]
     if len(models) < 2 or not common:
         return None
@@ -226,7 +226,7 @@ def _dataset(
     explain: int,
     backbone: Backbone | None,
 ) -> dict[str, Any]:
-    """Diagrams and images of a data set under its first seed; ``data`` is a string that says why images are missing."""
+    """Return diagrams and images of a data set under its first seed; ``data`` is a reason if images are missing."""
     config, own = results.configs_of(dataset)[0], [line for line in lines if line["dataset"] == dataset]
     seed = results.keys_of(dataset)[0].seed
     known = []
@@ -265,7 +265,7 @@ def _dataset(
 
 
 def _open_data(results: Results, dataset: str, root: Path | None, explain: int) -> Dataset | str:
-    """The images of a data set, or why they are missing; with ``explain`` they must not be."""
+    """Return the images of a data set, or the reason why they are missing; ``explain`` requires them."""
     try:
         return open_images(results.configs_of(dataset)[0], root)
     except OtptError as error:
@@ -276,7 +276,7 @@ def _open_data(results: Results, dataset: str, root: Path | None, explain: int) 
 
 
 def _diagram(results: Results, line: Line) -> dict[str, Any]:
-    """A reliability diagram with its caption."""
+    """Return a reliability diagram with its caption."""
     bins, score = make_bins(results, results.rows(line["key"])), results.score(line["key"])
     with styled("neutral"):
         figure = Figure(figsize=(2.4, 2.7))
@@ -294,7 +294,7 @@ def _diagram(results: Results, line: Line) -> dict[str, Any]:
 
 
 def _sweeps(model: str, results: Results) -> Iterator[dict[str, Any]]:
-    """Accuracy and ECE against the values of every sweep, by data set, method and prompt."""
+    """Yield figures of accuracy and ECE for every sweep, data set, method and prompt."""
     for (dataset, prompt), shown in results.frame.groupby(["dataset", "prompt"], sort=False):
         for base, own in swept_settings(shown["method"].drop_duplicates()).groupby("base", sort=False):
             if len(own) < 2 or not shown[shown["method"].isin(own["method"])]["images"].all():
@@ -309,7 +309,7 @@ def _sweeps(model: str, results: Results) -> Iterator[dict[str, Any]]:
 
 
 def _run(run: Run) -> dict[str, Any]:
-    """Settings, versions and commands of a run."""
+    """Return settings, versions and commands of a run."""
     done, total = run.progress()
     commands = [_option_per_line(command) for command in run.config.commands]
     settings = list(_settings("", run.config.model_dump(mode="json", exclude_defaults=True)))
@@ -317,7 +317,7 @@ def _run(run: Run) -> dict[str, Any]:
 
 
 def _settings(name: str, value: Any) -> Iterator[tuple[str, str]]:
-    """Nested settings as (dotted name, text); lists of classes and of columns are counted."""
+    """Flatten nested settings to (dotted name, text); classes and columns are counted."""
     if isinstance(value, Mapping):
         for key, each in value.items():
             if key != "commands":
@@ -339,18 +339,18 @@ def _lede(every: Sequence[Results]) -> str:
 
 
 def _marked(sentence: str) -> Markup:
-    """A sentence with its isolated names as elements, and no line break before a unit."""
+    """Mark up the isolated names of a sentence, with non-breaking spaces before units."""
     sentence = sentence.replace(" %", "\u00a0%").replace("p = ", "p\u00a0=\u00a0")
     return Markup(str(escape(_signed(sentence))).replace("\u2068", "<bdi>").replace("\u2069", "</bdi>"))
 
 
 def _signed(text: str) -> str:
-    """Numbers with a minus sign in place of a hyphen."""
+    """Replace hyphens of negative numbers by minus signs."""
     return re.sub(r"(?<![\w=[-])-(?=\d)", "−", text)
 
 
 def _option_per_line(command: str) -> str:
-    """A shell command with an option per line."""
+    """Format a shell command with one option per line."""
     try:
         quoted = [shlex.quote(word) for word in shlex.split(command)]
     except ValueError:  # not a shell command

@@ -56,7 +56,7 @@ def load_model(run: Run) -> Backbone:
 
 
 def collect_answers(rows: Mapping[str, Rows]) -> pd.DataFrame:
-    """Answers of methods, one row per method and image."""
+    """Collect the predictions of methods, one row per method and image."""
     return pd.concat(
         pd.DataFrame(
             {
@@ -74,7 +74,7 @@ def collect_answers(rows: Mapping[str, Rows]) -> pd.DataFrame:
 
 
 def choose_images(answers: pd.DataFrame, classes: Sequence[str], count: int) -> tuple[list[Card], list[Card]]:
-    """Images on which methods disagree most, and on which one is most confident and wrong; ``count`` of each at most.
+    """Choose up to ``count`` images with the largest disagreement, and up to ``count`` most confident mistakes.
 
     Two methods disagree on an image as much as the less confident of them is confident, max over pairs a ≠ b with
     different answers of min(conf_a, conf_b). Only images that all methods have seen count.
@@ -101,7 +101,7 @@ def add_thumbnails(cards: Sequence[Card], data: Dataset) -> None:
 def explain_mistakes(
     answers: pd.DataFrame, config: DatasetConfig, data: Dataset, backbone: Backbone, count: int
 ) -> Iterator[Card]:
-    """The ``count`` most confident mistakes of each method with the zero-shot heat map of the predicted class.
+    """Yield the ``count`` most confident mistakes of each method with the zero-shot heat map of the prediction.
 
     Methods that make the same mistake share a card.
     """
@@ -135,7 +135,7 @@ def _card(own: pd.DataFrame, classes: Sequence[str]) -> Card:
 
 
 def _data_uri(image: Image.Image) -> str:
-    """A small JPEG as a data URI."""
+    """Encode a thumbnail as a JPEG data URI."""
     small, buffer = image.copy(), io.BytesIO()
     small.thumbnail((_THUMBNAIL, _THUMBNAIL))
     small.save(buffer, "JPEG", quality=72)

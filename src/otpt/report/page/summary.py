@@ -1,4 +1,4 @@
-"""The results in a few sentences, with what may be chance."""
+"""Summary of the results in a few sentences, with their significance."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from otpt.report.results import FEW, Results
 
 Line = Mapping[str, Any]
 _NAMED = 4
-"""Methods that a sentence names at most."""
+"""Maximum number of methods named in a sentence."""
 _CALIBRATED = 0.01
-"""Over-confidence below this fraction is called none."""
+"""Over-confidence below which a method counts as calibrated."""
 
 
 def summary(results: Results, lines: Sequence[Line]) -> list[str]:
-    """Summarize the results, most important first; names are between Unicode's isolates."""
+    """Return summary sentences, most important first; names are enclosed in Unicode isolates."""
     known = [line for line in lines if line["numbers"] and line["dataset"] != AVERAGE]
     if not known:
         return ["Nothing has been predicted yet."]
@@ -38,7 +38,7 @@ def summary(results: Results, lines: Sequence[Line]) -> list[str]:
 
 
 def isolated(name: str) -> str:
-    """A name between Unicode's isolates, so that right-to-left letters do not reorder the sentence."""
+    """Enclose a name in Unicode isolates, so that right-to-left letters do not reorder the sentence."""
     return f"\u2068{name.translate(dict.fromkeys(range(0x2066, 0x206A)))}\u2069"
 
 
@@ -70,7 +70,7 @@ def _most_accurate(results: Results, deciding: Sequence[Line]) -> str:
 
 
 def _runner_up(results: Results, metric: str, best: Line, others: Sequence[Line], deciding: Sequence[Line]) -> str:
-    """The runner-up, or all that share its place, and whether the difference to the first of them may be chance."""
+    """Describe the runners-up and the significance of their difference from the best."""
     if not others:
         return ""
     alike = _alike(others, metric, others[0])
@@ -86,7 +86,7 @@ def _runner_up(results: Results, metric: str, best: Line, others: Sequence[Line]
 
 
 def _confidence(deciding: Sequence[Line], known: Sequence[Line]) -> str:
-    """Over- or under-confidence of all methods, else of the one that is furthest off."""
+    """Describe the over- or under-confidence of all methods, or of the worst one."""
     lines = sorted(deciding, key=lambda line: abs(line["numbers"]["overconfidence"]["value"]))
     values = [line["numbers"]["overconfidence"]["value"] for line in lines]
     sizes = [percent(abs(value), 1) for value in values]
@@ -106,7 +106,7 @@ def _confidence(deciding: Sequence[Line], known: Sequence[Line]) -> str:
 
 
 def _chance(line: Line, known: Sequence[Line]) -> float:
-    """Bound of |accuracy − mean confidence| of a calibrated method that holds in 95 of 100 samples.
+    """Return a 95 % bound of |accuracy − mean confidence| of a calibrated method.
 
     The variance of a mean of independent hits is largest if all have the same probability, so this is a bound.
     """
@@ -116,17 +116,17 @@ def _chance(line: Line, known: Sequence[Line]) -> float:
 
 
 def _ranked(lines: Sequence[Line], metric: str) -> list[Line]:
-    """The best first; equal ones in their order."""
+    """Sort lines, best first; ties keep their order."""
     return sorted(lines, key=lambda line: METRICS[metric].cost(line["numbers"][metric]["value"]))
 
 
 def _alike(lines: Sequence[Line], metric: str, other: Line) -> list[Line]:
-    """Lines with the same printed mean."""
+    """Return the lines with the same printed mean."""
     return [line for line in lines if line["numbers"][metric]["mean"] == other["numbers"][metric]["mean"]]
 
 
 def _listed(lines: Sequence[Line], deciding: Sequence[Line]) -> str:
-    """Names of the methods, with prompts if they differ; the first ones of a long list."""
+    """Join the names of methods, with prompts if they differ; long lists are shortened."""
     several = len({line["prompt"] for line in deciding}) > 1
     names = [isolated(x["method"]) + (f" with “{isolated(x['prompt'])}”" if several else "") for x in lines]
     if len(names) > _NAMED:
