@@ -55,7 +55,7 @@ class Cost(NamedTuple):
 def predict_cost(
     backbone: str, methods: Sequence[Method], device: str, classes: int, views: int, augmix: bool, half: bool = False
 ) -> Cost:
-    """Operations, seconds and bytes per image; views are encoded once for all methods."""
+    """Estimate operations, seconds and bytes per image; views are encoded once for all methods."""
     model = count_model(backbone)
     views = max(method.views or views if method.needs_views("fine-grained") else 1 for method in methods)
     steps = [tuning.steps for method in methods if method.tunes and (tuning := method.tuning("fine-grained"))]
@@ -153,5 +153,5 @@ def measure_core() -> Core:
 
 
 def _best(work: Callable[[], object]) -> float:
-    """Processor seconds of the fastest round after a first one."""
+    """Return the CPU seconds of the fastest round after a warm-up."""
     return max(min(timeit.repeat(work, timer=time.process_time, number=1, repeat=5)[1:]), 1e-9)

@@ -290,7 +290,7 @@ def _default_folder(backbone: str, decisive: object) -> Path:
 
 
 def _loader(model: o.ModelOptions, datasets: Sequence[otpt.data.Dataset]) -> Any:
-    """Return a function that loads the model; None if the data sets have features of images and texts."""
+    """Return a function that loads the model, or None if the data sets contain all features."""
     if all(each.text_features is not None for each in datasets):
         return None
     made = {each.backbone for each in datasets if isinstance(each, otpt.data.FeatureDataset) and each.backbone}

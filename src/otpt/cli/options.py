@@ -24,14 +24,14 @@ T = TypeVar("T")
 
 
 def option(help: str, *names: str, at_least: float | None = None, **more: Any) -> Parameter:
-    """An option with its help."""
+    """Return an option with its help."""
     if at_least is not None:
         more["validator"] = validators.Number(gte=at_least)
     return Parameter(name=names or None, help=help, **more)
 
 
 def setting(field: str, *names: str, **more: Any) -> Parameter:
-    """An option for a field of Settings, whose description is the help."""
+    """Return an option for a field of Settings, with its description as help."""
     found = Settings.model_fields[field]
     text, default = found.description or "", found.default
     if "default" not in text and type(default) in (int, float, str):
@@ -40,17 +40,17 @@ def setting(field: str, *names: str, **more: Any) -> Parameter:
 
 
 def methods(help: str) -> Parameter:
-    """The option ``--methods``."""
+    """Return the option ``--methods``."""
     return option(help, "--methods", "--method", metavar="NAME")
 
 
 def seeds(help: str) -> Parameter:
-    """The option ``--seeds``."""
+    """Return the option ``--seeds``."""
     return option(help, "--seeds", "--seed")
 
 
 def out(help: str, metavar: str = "FILE", *suffixes: str) -> Parameter:
-    """The option ``--out``: a file with one of the suffixes, or a folder if ``metavar`` is not FILE."""
+    """Return the option ``--out`` for a file with one of the suffixes, or a folder if ``metavar`` is not FILE."""
     checks = (validators.Path(dir_okay=False, ext=suffixes), check_folder) if metavar == "FILE" else ()
     return option(help, "--out", "-o", metavar=metavar, validator=checks)
 
@@ -64,12 +64,12 @@ def check_folder(_: Any, given: Path | tuple[Path, ...] | None) -> None:
 
 
 def file_or_folder(help: str) -> Parameter:
-    """The option ``--out`` for a local or remote file or folder, as text."""
+    """Return the option ``--out`` for a local or remote file or folder, as text."""
     return option(help, "--out", "-o", metavar="FILE")
 
 
 def figure(help: str, *names: str) -> Parameter:
-    """An option for the file of a figure."""
+    """Return an option for the file of a figure."""
     return option(help, *names, metavar="FILE", validator=validators.Path(dir_okay=False, ext=("png", "svg", "pdf")))
 
 
@@ -133,7 +133,7 @@ Intervals = Annotated[
 
 
 def optional(words: tuple[T, ...] | None, default: T) -> T | None:
-    """Return the value of an option that may stand alone; None if the option was not given."""
+    """Return the value of an option with an optional value, or None if it was not given."""
     return None if words is None else words[0] if words else default
 
 
@@ -404,7 +404,7 @@ def use_threads(threads: int | None) -> None:
 
 
 def pairs(words: Sequence[str], flag: str, example: str) -> dict[str, str]:
-    """``["lambda=6", "steps=2"]`` → {"lambda": "6", "steps": "2"}."""
+    """Parse ``["lambda=6", "steps=2"]`` to {"lambda": "6", "steps": "2"}."""
     found: dict[str, str] = {}
     for word in words:
         name, equals, value = word.partition("=")

@@ -146,7 +146,7 @@ def _tables(table: PlannedTable, runs: list[PlannedRun], paper: str) -> list[otp
 
 
 def _seconds(run: PlannedRun, *, views: int) -> float | None:
-    """Predict the time of the remaining images on this machine; None if it is unknown."""
+    """Estimate the time of the remaining images on this machine, or return None."""
     from otpt.cli.costs import HERE, predict_cost
 
     entry = otpt.data.find_entry(run.dataset)

@@ -35,7 +35,7 @@ def make_progress() -> otpt.evaluation.Progress:
 
 
 def terminal_width() -> int | None:
-    """Return the columns of the terminal; None if the output is no terminal."""
+    """Return the width of the terminal, or None if the output is not a terminal."""
     from rich.console import Console
 
     console = Console()

@@ -40,7 +40,7 @@ class ClassList:
         return len(self.folders)
 
     def index(self) -> dict[str, int]:
-        """Folder → label."""
+        """Return the labels by folder."""
         return {folder: label for label, folder in enumerate(self.folders)}
 
 

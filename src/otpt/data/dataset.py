@@ -1,4 +1,4 @@
-"""A data set: images with labels, class names, and the settings that the papers use for it."""
+"""Data sets: images with labels, class names, and the settings of the papers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FAMILIES = ("fine-grained", "shift")
 IMAGE_SUFFIXES = frozenset(
     (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".avif")
 )
-"""Suffixes of the files in a folder that are taken as images."""
+"""File suffixes of images in a folder."""
 
 
 class NoSuchSplit(OtptError):
@@ -32,13 +32,13 @@ class NoSuchSplit(OtptError):
 
 
 def is_own(origin: str | None) -> bool:
-    """Whether an origin is the path of a user's own data; a registered set has its name there."""
+    """Return whether an origin is a path of user data rather than the name of a registered set."""
     return origin is not None and Path(origin).is_absolute()
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One image: its name within the set, its class in 0 … C − 1, and where to open it."""
+    """Image with its id within the set, its class in 0 … C − 1, and its source."""
 
     id: str
     label: int
@@ -74,10 +74,10 @@ class Dataset:
             registered set; None if unknown.
 
     Attributes:
-        views: number of features per image, if these take the place of the images (:mod:`otpt.data.features`).
+        views: number of features per image, if they replace the images (:mod:`otpt.data.features`).
         label_sets: all labels of each image as given, for several labels per image; ``labels`` are then the first ones,
             or 0 without any.
-        text_features: (C, D) that take the place of the texts, or None.
+        text_features: (C, D) that replace the texts, or None.
     """
 
     text_features: Any = None
@@ -120,12 +120,12 @@ class Dataset:
 
     @property
     def is_own(self) -> bool:
-        """Whether these are a user's own files, whatever their name."""
+        """Whether the data are user-supplied rather than registered."""
         return is_own(self.origin)
 
     @property
     def registered_name(self) -> str:
-        """The name of a registered set; "" for a user's own files."""
+        """Name of a registered set, or "" for user data."""
         return "" if self.is_own else self.name
 
     @property
@@ -134,13 +134,13 @@ class Dataset:
         return f"{self.name}@{self.variant}" if self.variant else self.name
 
     def as_variant(self, variant: str, plugins: Mapping[str, Any]) -> Dataset:
-        """The same images for one of several passes of a method; ``plugins`` are its settings in that pass."""
+        """Return the data set for one of several passes of a method, with its ``plugins`` settings."""
         found = copy.copy(self)
         found.variant, found.plugins = variant, plugins
         return found
 
     def renamed(self, name: str, labels: Sequence[int] | None = None) -> Dataset:
-        """The same images under another name and, if given, with other labels."""
+        """Return the images under another name and, if given, with other labels."""
         found = self.in_order(range(len(self)))
         found.name = name
         found.labels = self.labels if labels is None else tuple(labels)
@@ -169,11 +169,11 @@ class Dataset:
             raise OtptError(f"Cannot get the image {self.ids[index]!r} of {self.name!r} ({shown}).") from error
 
     def labels_of(self, index: int) -> tuple[int, ...]:
-        """All labels of image ``index``."""
+        """Return all labels of image ``index``."""
         return (self.labels[index],) if self.label_sets is None else self.label_sets[self._positions[index]]
 
     def in_order(self, order: Sequence[int]) -> Dataset:
-        """These images, all or some: image ``i`` is image ``order[i]`` of this set."""
+        """Return a reordered subset whose image ``i`` is image ``order[i]`` of this set."""
         found = copy.copy(self)
         found.__dict__.pop("fingerprint", None)
         found.ids = tuple(self.ids[i] for i in order)
@@ -182,7 +182,7 @@ class Dataset:
         return found
 
     def image_keys(self, count: int | None = None) -> tuple[str, ...]:
-        """16 hexadecimal digits for each image, or the first ``count``: same file, or same origin and id, same key."""
+        """Return keys of all or the first ``count`` images, equal for the same file or the same origin and id."""
         found = []
         for index in range(len(self))[:count]:
             where = f"{self.origin or self.name}/{self.ids[index]}"
@@ -192,7 +192,7 @@ class Dataset:
         return tuple(found)
 
     def is_file_missing(self, index: int) -> bool:
-        """Whether image ``index`` is a file that does not exist; nothing is opened."""
+        """Return whether image ``index`` is a missing file, without opening it."""
         return isinstance(self._images, FilesBelow) and not os.path.isfile(self._images(self._positions[index]))
 
     def __repr__(self) -> str:
@@ -200,7 +200,7 @@ class Dataset:
 
     @cached_property
     def fingerprint(self) -> str:
-        """32 hexadecimal digits of name, class names, ids and labels: equal for the same task."""
+        """Digest of name, class names, ids and labels, 32 hexadecimal digits."""
         digest = hashlib.sha256()
         labels = (" ".join(map(str, self.labels_of(index))) for index in range(len(self)))
         for part in (self.name, *self.class_names, "", *self.ids, "", *labels):
@@ -231,17 +231,17 @@ class Dataset:
 
 
 def stratified(dataset: Dataset) -> Dataset:
-    """The same images in the order of :func:`stratified_order`, in which applying it again changes nothing."""
+    """Return the images in the order of :func:`stratified_order`; idempotent."""
     return dataset.in_order(stratified_order(dataset))
 
 
 def stratified_order(dataset: Dataset) -> list[int]:
-    """Indices (N,) of the images, such that the first n hold each class in proportion, to within one image.
+    """Return indices (N,) whose first n contain each class in proportion, to within one image.
 
     Image k of the n_c images of class c, sorted by the digest of their ids, gets the key (k + u_c)/n_c, with u_c in
     [0, 1) drawn from the class's number; the keys are sorted. So each class has one image in every n_c-th of the order
     (systematic sampling). Where the classes have the same number of images, the first C images show each class once.
-    Only ids and labels decide, not the order in which they are given.
+    The order depends only on ids and labels, not on their initial order.
     """
     members = defaultdict(list)
     for index, label in enumerate(dataset.labels):
@@ -255,7 +255,7 @@ def stratified_order(dataset: Dataset) -> list[int]:
 
 
 def classes_without_images(dataset: Dataset, limit: int) -> int:
-    """How many classes that have images have none among the first ``limit`` of :func:`stratified`."""
+    """Return the number of non-empty classes that are missing in the first ``limit`` images of :func:`stratified`."""
     labels = dataset.labels
     return len(set(labels)) - len({labels[index] for index in stratified_order(dataset)[:limit]})
 

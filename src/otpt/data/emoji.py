@@ -71,17 +71,17 @@ class EmojiSet:
         return len(self.codes) * self.compositions
 
     def label(self, index: int) -> int:
-        """The class of image ``index``, in 0 … C − 1."""
+        """Return the class of image ``index`` in 0 … C − 1."""
         if not 0 <= index < len(self):
             raise IndexError(f"{self.name} has {len(self)} images, so image {index} does not exist")
         return index % len(self.codes)
 
     def image_id(self, index: int) -> str:
-        """A stable name: set, code points and number of the composition, e.g. ``emoji/food/1F34E-2``."""
+        """Return a stable name of set, code points and composition, such as ``emoji/food/1F34E-2``."""
         return f"{self.name}/{self.codes[self.label(index)]}-{index // len(self.codes)}"
 
     def image(self, index: int) -> Image.Image:
-        """Image ``index``, RGB, 128 × 128 pixels."""
+        """Return image ``index`` as RGB, 128 × 128 pixels."""
         kind, code = self.name.removeprefix("emoji/"), self.codes[self.label(index)]
         # A shift has the compositions of the set that it shifts.
         rng = keyed_random(self.seed, SHIFTED if kind in SHIFTS else kind, code, index // len(self.codes))
@@ -112,14 +112,14 @@ def load_emoji(name: str, *, seed: int = 0, compositions: int | None = None) -> 
 
 @functools.cache
 def _classes() -> dict[str, dict[str, str]]:
-    """Group → code points → class name, in Unicode's order."""
+    """Return class names by group and code points, in Unicode's order."""
     text = resources.files(__package__).joinpath("emoji_classes.json").read_text(encoding="utf-8")
     groups: dict[str, dict[str, str]] = json.loads(text)["groups"]
     return groups
 
 
 def emoji_dataset(name: str, split: str = "test") -> Dataset:
-    """One set of the bench; its images are drawn when they are opened."""
+    """Return a data set of the bench; images are rendered when opened."""
     if split not in {"test", "train"}:
         raise NoSuchSplit(f"{name} has no split {split!r}; expected test or train.")
     training = split == "train"
@@ -130,7 +130,7 @@ def emoji_dataset(name: str, split: str = "test") -> Dataset:
 
 
 def emoji_entries() -> list[DatasetEntry]:
-    """The registered entry of each set; without sizes if the packages are not installed."""
+    """Return the registered entries, without sizes if the packages are not installed."""
     entries = []
     for name in EMOJI_SETS:
         try:
@@ -167,7 +167,7 @@ def check_packages() -> None:
 
 @functools.cache
 def drawing(code: str, *, lines_only: bool = False) -> str:
-    """The body of one drawing as SVG text, without its outer ``<svg>``.
+    """Return the body of a drawing as SVG, without the outer ``<svg>``.
 
     OpenMoji has filled colour and black outlines in separate groups (``color…``, ``skin…``, ``hair…`` and ``line…``);
     ``lines_only`` leaves the ``line…`` groups.
@@ -189,7 +189,7 @@ def _drop_all_but_lines(parent: ElementTree.Element) -> None:
 
 
 def rasterise(body: str, side: int) -> Image.Image:
-    """SVG elements in a ``side`` × ``side`` view box → RGB image of that many pixels, on white."""
+    """Render SVG elements in a ``side`` × ``side`` view box to an RGB image of the same size, on white."""
     resvg: Any = importlib.import_module("resvg_py")
     text = (
         f'<svg xmlns="{_SVG}" xmlns:xlink="{_XLINK}" width="{side}" height="{side}" '
@@ -202,16 +202,16 @@ def rasterise(body: str, side: int) -> Image.Image:
 
 
 def keyed_random(*key: object) -> random.Random:
-    """A separate generator for each key, the same on every machine."""
+    """Return a generator determined by the key, the same on every machine."""
     digest = hashlib.sha256("/".join(map(str, key)).encode()).digest()
     return random.Random(int.from_bytes(digest, "big"))
 
 
 def compose(body: str, rng: random.Random, scales: tuple[float, float]) -> str:
-    """The drawing at a random scale of the side, position and rotation of up to 15°, on a light background."""
+    """Place the drawing with random scale, position and rotation of up to 15° on a light background."""
     background = _background(rng)
     scale, turn = rng.uniform(*scales), rng.uniform(-15.0, 15.0)
-    room = (1.0 - scale) / 2 * SIDE  # how far the middle may move with the drawing's box still inside
+    room = (1.0 - scale) / 2 * SIDE  # maximum offset of the centre
     x, y = (SIDE / 2 + rng.uniform(-room, room) for _ in "xy")
     half = UNITS / 2
     return (
@@ -221,7 +221,7 @@ def compose(body: str, rng: random.Random, scales: tuple[float, float]) -> str:
 
 
 def _background(rng: random.Random) -> str:
-    """White, one light colour, a gradient of two, or stripes or dots of two, equally often."""
+    """Draw a background: white, plain, gradient, stripes or dots with equal probability."""
     kind = _BACKGROUNDS[int(len(_BACKGROUNDS) * rng.random())]
     first, second = _light_colour(rng), _light_colour(rng)
     turn, period = rng.uniform(0.0, 180.0), rng.uniform(8.0, 24.0)
@@ -254,7 +254,7 @@ def _light_colour(rng: random.Random) -> str:
 
 
 def _noise(image: Image.Image, key: str) -> Image.Image:
-    """Independent, nearly normal noise of σ = 45 levels on each value.
+    """Add independent, nearly normal noise of σ = 45 levels to each value.
 
     Twelve uniform bytes add up to a variance of 12·(256² − 1)/12, that is σ ≈ 256; the sum is centred and
     scaled to σ. The raw output of PCG64 is guaranteed to stay the same between versions of NumPy, ``normal`` is not.

@@ -37,7 +37,7 @@ Array = npt.NDArray[Any]
 
 _CLASSES = ("class_names", "classnames", "classes")
 _LOGIT_SCALE = 100.0
-"""Of every released CLIP."""
+"""Logit scale of the released CLIP models."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +51,7 @@ class _Rows:
 
 
 class FeatureDataset(Dataset):
-    """Images of which only features are known; see :func:`feature_dataset`.
+    """Data set of image features; see :func:`feature_dataset`.
 
     Attributes:
         text_features: (C, D), or None if a backbone encodes the class names.
@@ -71,7 +71,7 @@ class FeatureDataset(Dataset):
 
     @cached_property
     def fingerprint(self) -> str:
-        """As of any data set, with the features themselves."""
+        """Digest of the data set including its features."""
         digest = hashlib.sha256(super().fingerprint.encode())
         digest.update(self._images.features[list(self._positions)].tobytes())
         if self.text_features is not None:
@@ -223,7 +223,7 @@ def _floats(given: Any, what: str, dimensions: tuple[int, ...]) -> npt.NDArray[n
 
 
 def _directions(rows: npt.NDArray[np.float32]) -> npt.NDArray[np.bool_]:
-    """Whether rows (…, D) are finite and not all zero."""
+    """Return a mask (…) of rows (…, D) that are finite and not all zero."""
     found: npt.NDArray[np.bool_] = np.isfinite(rows).all(axis=-1) & (rows != 0).any(axis=-1)
     return found
 

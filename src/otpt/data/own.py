@@ -1,4 +1,4 @@
-"""Labelled data of your own: class folders, tables, WebDataset shards, Hugging Face data sets, other libraries'."""
+"""Custom labelled data: class folders, tables, WebDataset shards, Hugging Face and other libraries' data sets."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def own_dataset(
 
 
 def origin_of(path: str | Path) -> str:
-    """The absolute path, which a run records as the origin of a user's own data."""
+    """Return the absolute path, recorded as the origin of user data."""
     return Path(os.path.abspath(Path(os.path.expanduser(path)))).as_posix()
 
 
@@ -159,7 +159,7 @@ def label_table(file: Path, classes: ClassList | None = None) -> Dataset:
 
 
 def read_label_sets(rows: Sequence[Sequence[str] | bool], classes: Sequence[str]) -> npt.NDArray[np.bool_]:
-    """(N, C): which classes the labels of each image name; for a single class also True and False."""
+    """Convert the labels of each image to booleans (N, C); for a single class also from True and False."""
     places = {name: i for i, name in enumerate(classes)}
     found = np.zeros((len(rows), len(classes)), bool)
     for number, row in enumerate(rows):
@@ -208,7 +208,7 @@ def read_table(file: Path) -> pd.DataFrame:
 
 
 def _relative(path: str, folder: Path) -> str:
-    """An id that is independent of where the data are stored, as far as the table allows."""
+    """Return an id relative to the folder of the table if possible."""
     given = Path(path)
     if given.is_absolute() and given.is_relative_to(folder.resolve()):
         return given.relative_to(folder.resolve()).as_posix()
@@ -251,7 +251,7 @@ def shard_dataset(spec: str, root: Path | None = None, classes: ClassList | None
 
 
 def _samples(shard: Path) -> Iterator[tuple[str, tuple[Callable[[], bytes], str]]]:
-    """Key, image and label of each sample of a shard, in its order."""
+    """Yield key, image and label of each sample of a shard."""
     images: dict[str, Callable[[], bytes]] = {}
     labels: dict[tuple[str, str], Callable[[], bytes]] = {}
     for name, read in tar_members(str(shard), IMAGE_SUFFIXES.union(_LABEL_SUFFIXES)):
@@ -291,7 +291,7 @@ def _label(content: bytes, ending: str) -> str:
 
 @dataclass(frozen=True)
 class RowsOf:
-    """Image ``i`` as the bytes or the file that row ``i`` of an undecoded column names."""
+    """Function from ``i`` to the bytes or file in row ``i`` of an undecoded column."""
 
     table: Any
     column: str
@@ -314,7 +314,7 @@ def hub_dataset(name: str, *, split: str = "test", classes: ClassList | None = N
 def hugging_face_dataset(
     table: Any, name: str, *, split: str = "test", classes: ClassList | None = None, origin: str | None = None
 ) -> Dataset:
-    """A ``datasets.Dataset``: images in its column of type Image, labels in that of type ClassLabel, or ``label``."""
+    """Convert a ``datasets.Dataset`` with a column of type Image and one of type ClassLabel or named ``label``."""
     kinds = {column: type(feature).__name__ for column, feature in table.features.items()}
     images = next((column for column, kind in kinds.items() if kind == "Image"), None)
     column = next((column for column, kind in kinds.items() if kind == "ClassLabel"), "label")
@@ -324,7 +324,7 @@ def hugging_face_dataset(
     values = list(table[column])
     unlabelled = next((row for row, value in enumerate(values) if value in (None, -1)), None)
     if unlabelled is not None:
-        raise OtptError(f"{name}, split {split!r}, has no label in row {unlabelled}; take a split with labels.")
+        raise OtptError(f"{name}, split {split!r}, has no label in row {unlabelled}; use a labelled split.")
     if kinds[column] == "ClassLabel":
         names = tuple(table.features[column].names)
         listed, labels = classes or ClassList(names, names), tuple(values)
@@ -341,7 +341,7 @@ def hugging_face_dataset(
 
 
 def _places(names: Sequence[str], listed: ClassList, origin: str) -> Sequence[int]:
-    """The position of each class of the data set (C,) in a class list.
+    """Return the position (C,) of each class of the data set in a class list.
 
     A list of the same names may have another order; one of the same length with only new names renames the classes.
     """

@@ -43,13 +43,13 @@ class Record(NamedTuple):
 
 
 def spread(items: Sequence[_T], count: int) -> list[_T]:
-    """``count`` items, spread evenly over the sequence; all if there are fewer."""
+    """Return up to ``count`` items spread evenly over the sequence."""
     count = min(count, len(items))
     return [items[len(items) * part // count] for part in range(count)]
 
 
 def shortened(names: Iterable[str], limit: int = 5) -> str:
-    """``a, b, c … (12 in all)``."""
+    """Format names as ``a, b, c … (12 in all)``."""
     listed = list(names)
     more = f" … ({len(listed)} in all)" if len(listed) > limit else ""
     return ", ".join(listed[:limit]) + more
@@ -91,7 +91,7 @@ class DatasetEntry:
     listed: ClassList | None = None
 
     def class_list(self, *, official_names: bool = False) -> ClassList:
-        """Folders and names of the classes, in label order.
+        """Return the folders and names of the classes, in label order.
 
         ``official_names`` reproduces the papers' code, which swaps labels 16 and 17 of Food101 (cheese_plate,
         cheesecake).
@@ -134,7 +134,7 @@ class Place:
 
 @cache
 def imagenet_names() -> Mapping[str, str]:
-    """WordNet id → class name of CLIP's list for ImageNet, from open_clip."""
+    """Return CLIP's ImageNet class names by WordNet id, from open_clip."""
     names = importlib.import_module("open_clip.zero_shot_metadata").IMAGENET_CLASSNAMES
     return dict(zip(builtin_class_list("imagenet").folders, names, strict=True))
 
@@ -148,7 +148,7 @@ def register_dataset(entry: DatasetEntry) -> None:
 
 
 def builtin_entries() -> Mapping[str, DatasetEntry]:
-    """Registered data sets by name: the papers' in the order of their tables, then the plugins'."""
+    """Return registered data sets by name: those of the papers in table order, then those of plugins."""
     return {**_own_entries(), **_ADDED}
 
 
@@ -180,7 +180,7 @@ def _plain(name: str) -> str:
 
 
 def read_folders(place: Place) -> list[Record]:
-    """One folder per class, named as in the class list, or by its label (ImageNet-V2: 0, 1, … 999)."""
+    """Read one folder per class, named as in the class list or by label (ImageNet-V2: 0, 1, … 999)."""
     if place.split != "test":
         raise NoSuchSplit(f"it has no {place.split!r} split here; expected 'test'")
     labels = place.classes.index()
@@ -199,7 +199,7 @@ def read_folders(place: Place) -> list[Record]:
 
 
 def labelled_images(folder: Path, labels: Mapping[str, int]) -> list[Record]:
-    """The images below each class folder."""
+    """Return the images below each class folder."""
     found = []
     for name, label in labels.items():
         found += [Record(f"{name}/{file}", label) for file in images_below(folder / name, follow_links=True)]
@@ -209,7 +209,7 @@ def labelled_images(folder: Path, labels: Mapping[str, int]) -> list[Record]:
 
 
 def class_folders(folder: Path) -> list[str]:
-    """Names of the sub-folders, sorted; hidden ones and leftovers of archives (``__MACOSX``) are ignored."""
+    """Return the sorted names of sub-folders, without hidden folders and ``__MACOSX``."""
     try:
         with os.scandir(folder) as inside:
             return sorted(item.name for item in inside if item.is_dir() and not item.name.startswith((".", "__")))
@@ -218,7 +218,7 @@ def class_folders(folder: Path) -> list[str]:
 
 
 def read_split(place: Place) -> list[Record]:
-    """The images of a split as CoOp's split file lists them, or the official list from which that file was made."""
+    """Read a split from CoOp's split file or from an equivalent official list."""
     name = place.entry.split_file
     official, read = _OFFICIAL_LISTS.get(name if place.split == "test" else "", ("", None))
     file = place.need("split file", *filter(None, (name, official)))
@@ -246,16 +246,16 @@ def read_split(place: Place) -> list[Record]:
 
 
 def read_lists(place: Place) -> list[Record]:
-    """FGVC Aircraft: ``images_variant_SPLIT.txt`` with lines "image class"."""
+    """Read FGVC Aircraft's ``images_variant_SPLIT.txt`` with lines "image class"."""
     return _read_lines(place.need("list", f"images_variant_{place.split}.txt"), _aircraft_line, place.classes)
 
 
 Line = Callable[[str, Mapping[str, int]], tuple[str, int]]
-"""From a line of a list, and the label of each class folder, to the path and label of an image."""
+"""Function from a line of a list and the labels by class folder to the path and label of an image."""
 
 
 def _read_lines(file: Path, read: Line, classes: ClassList) -> list[Record]:
-    """The images of an official list; blank lines and comments are skipped."""
+    """Read the images of an official list; blank lines and comments are skipped."""
     labels, found = classes.index(), []
     for line in map(str.strip, read_text(file).splitlines()):
         try:
@@ -272,13 +272,13 @@ def _aircraft_line(line: str, labels: Mapping[str, int]) -> tuple[str, int]:
 
 
 def _pets_line(line: str, labels: Mapping[str, int]) -> tuple[str, int]:
-    """ "Abyssinian_201 1 1 1": image, class from 1, and two more numbers."""
+    """Parse a line "Abyssinian_201 1 1 1": image, class from 1, and two more numbers."""
     image, number, _, _ = line.split()
     return f"{image}.jpg", range(1, len(labels) + 1).index(int(number))
 
 
 def _sun_line(line: str, labels: Mapping[str, int]) -> tuple[str, int]:
-    """ "/a/abbey/sun_….jpg"."""
+    """Parse a line "/a/abbey/sun_….jpg"."""
     path = line.lstrip("/")
     return path, labels[str(PurePosixPath(path).parent)]
 
@@ -287,7 +287,7 @@ _OFFICIAL_LISTS: dict[str, tuple[str, Line]] = {
     "split_zhou_OxfordPets.json": ("annotations/test.txt", _pets_line),
     "split_zhou_SUN397.json": ("Testing_01.txt", _sun_line),
 }
-"""Official lists that define the very test split of CoOp's file, for users who have the data but not that file."""
+"""Official lists equivalent to the test split of CoOp's file, used if that file is missing."""
 
 
 def _words(name: str) -> str:
@@ -305,14 +305,14 @@ class DatasetNotFound(OtptError):
 
 @dataclass(frozen=True)
 class Found:
-    """A data set that was found."""
+    """Location and records of a data set."""
 
     layout: Layout
     folder: Path
     records: list[Record]
 
     def missing_share(self, sample: int = 300) -> float:
-        """Fraction of missing images among ``sample`` spread over the split (or all); none is opened."""
+        """Return the fraction of missing files among ``sample`` images spread over the split."""
         chosen = spread(self.records, sample)
         return sum(not os.path.isfile(self.folder / each.file) for each in chosen) / len(chosen)
 
@@ -350,7 +350,7 @@ def find_records(entry: DatasetEntry, root: Path, split: str = "test") -> Found:
 
 
 def _candidates(entry: DatasetEntry, root: Path) -> Iterator[tuple[Layout, Path]]:
-    """Each layout that exists below the root, or next to it if the root is the folder of the data set itself."""
+    """Yield the layouts below the root, or next to it if the root is the folder of the data set."""
     here = root.resolve()
     named = [each for each in entry.layouts if PurePosixPath(each.folder).parts[0] == here.name]
     for layout, base in [*product(entry.layouts, [root]), *product(named, [here.parent])]:
@@ -387,7 +387,7 @@ def registered_dataset(
 
 
 def _renamed(given: ClassList, names: ClassList, entry: DatasetEntry) -> ClassList:
-    """The user's names for a registered set's classes, in its label order."""
+    """Return custom names for a registered set's classes, in label order."""
     if len(given) != len(names):
         raise OtptError(f"{entry.name} has {len(names)} classes, but the class list names {len(given)}.")
     if set(given.folders) == set(names.folders):

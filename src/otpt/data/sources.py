@@ -1,4 +1,4 @@
-"""Images without labels, from anywhere and listed lazily.
+"""Lazily listed images without labels from local and remote sources.
 
 | word | images |
 |---|---|
@@ -45,7 +45,7 @@ TABLES = (".parquet", ".arrow", ".feather", ".csv", ".tsv")
 IMAGE_COLUMNS = ("image", "img", "bytes", "jpg", "png", "path", "file", "filename", "file_name", "url")
 ID_COLUMNS = ("id", "key", "__key__", "image_id")
 FEATURE = "feature"
-"""The column of a table that holds image features instead of images."""
+"""Name of the column of image features in a table."""
 
 _AT_ONCE = 500_000  # names that are sorted in memory
 _ROWS = 64  # of a table that are in memory
@@ -55,7 +55,7 @@ _REFUSED = ("credential", "forbidden", "denied", "permission", "unauthorized", "
 
 
 class SourceError(OtptError):
-    """Storage that cannot be read, in contrast to a single image."""
+    """Raised if a storage, rather than a single image, cannot be read."""
 
 
 class FeatureRow(NamedTuple):
@@ -67,7 +67,7 @@ class FeatureRow(NamedTuple):
 
 
 class Source:
-    """Images that words name, in order; iterating again begins at the first one.
+    """Iterable of the images named by words; each iteration starts at the first image.
 
     Args:
         words: see the module.
@@ -77,7 +77,7 @@ class Source:
 
     def __init__(self, words: Sequence[str], *, column: str | None = None, split: str = "test") -> None:
         if words.count(STANDARD_INPUT) > 1:
-            raise OtptError("Standard input, -, was given twice; it holds one image.")
+            raise OtptError("Standard input (-) was given twice, but it contains one image; remove one of them.")
         self._words = [os.path.expanduser(word) for word in words]
         self._column, self._split = column, split
         addresses = [word for word in self._words if is_remote(word)]
@@ -124,7 +124,7 @@ class Source:
                     yield FeatureRow(str(name), np.asarray(value.values) if value.is_valid else None, error)
 
     def count(self) -> int | None:
-        """The number of images, if it can be known without reading them; listing takes a while."""
+        """Return the number of images, or None if it is unknown without reading them."""
         total = 0
         for word in self._words:
             if is_shards(word) or word.startswith("hf:") or _suffix(word) in TABLES:
@@ -133,7 +133,7 @@ class Source:
         return total
 
     def _items(self, word: str, *, check: bool = False, listed: bool = False) -> Iterator[NamedImage]:
-        """The images of a word; one that is ``listed`` in a file is not looked up."""
+        """Yield the images of a word; ``listed`` words are not looked up."""
         if word == STANDARD_INPUT:
             yield NamedImage(word, sys.stdin.buffer.read)
         elif word.startswith("hf:") and not word.startswith("hf://"):
@@ -161,7 +161,7 @@ class Source:
 
 
 def open_source(*words: str, column: str | None = None, split: str = "test") -> Source:
-    """Images of folders, patterns, lists, shards, tables, data sets and addresses; see the module.
+    """Open folders, patterns, lists, shards, tables, data sets and addresses of images; see the module.
 
     >>> next(iter(open_source("photos/"))).id  # doctest: +SKIP
     'photos/cat.jpg'
@@ -170,7 +170,7 @@ def open_source(*words: str, column: str | None = None, split: str = "test") -> 
 
 
 def is_remote(word: str) -> bool:
-    """Whether a word is an address such as ``s3://bucket/name``."""
+    """Return whether a word is an address such as ``s3://bucket/name``."""
     return re.match(r"[a-z0-9+.-]+://", word, re.IGNORECASE) is not None
 
 
@@ -210,7 +210,7 @@ def reading(address: str) -> Iterator[None]:
 
 
 def sort_names(names: Iterable[str], at_once: int = _AT_ONCE) -> Iterator[str]:
-    """Sorted names; of more than ``at_once``, sorted pieces are written to temporary files and merged."""
+    """Yield sorted names; more than ``at_once`` names are sorted externally in temporary files."""
     names = iter(names)
     piece = sorted(islice(names, at_once))
     if len(piece) < at_once:
@@ -233,7 +233,7 @@ def _names(file: IO[str]) -> Iterator[str]:
 
 
 def _one(word: str) -> NamedImage:
-    """A single file; http(s) addresses and local files are opened as everywhere else."""
+    """Return a single file; http(s) addresses and local files use the common reader."""
     if is_remote(word) and not is_url(word):
         return NamedImage(word, partial(read_address, word))
     return NamedImage(word, partial(_given, word))
@@ -275,7 +275,7 @@ def _ask(question: str, address: str) -> bool:
 
 
 def _matches(word: str) -> Iterator[str]:
-    """The files and folders that a pattern matches, sorted."""
+    """Yield the sorted files and folders that match a pattern."""
     if not is_remote(word):
         yield from sort_names(glob.iglob(word, recursive=True))
         return
@@ -295,7 +295,7 @@ def _remote_images(folder: str) -> Iterator[str]:
 
 
 def images_below(folder: str | Path, *, follow_links: bool = False, below: str = "") -> Iterator[str]:
-    """Paths of the image files under a local folder, relative to it and sorted; one folder is listed at a time."""
+    """Yield the sorted paths of image files below a local folder, relative to it."""
     try:
         for name in sort_names(_entries(os.path.join(folder, below), follow_links)):
             if name.endswith("/"):
@@ -307,7 +307,7 @@ def images_below(folder: str | Path, *, follow_links: bool = False, below: str =
 
 
 def _entries(folder: str, follow_links: bool) -> Iterator[str]:
-    """Names of images, and of folders with a slash."""
+    """Yield the names of images, and of folders with a trailing slash."""
     with os.scandir(folder) as entries:
         for entry in entries:
             if entry.name.startswith("."):
@@ -326,7 +326,7 @@ def _open_binary(address: str) -> Iterator[IO[bytes]]:
 
 
 def _lines(address: str) -> Iterator[str]:
-    """Lines of a list; relative paths begin in the folder of the list if the first one exists there."""
+    """Yield the lines of a list; paths are relative to its folder if the first one exists there."""
     folder = None
     with _open_binary(address) as file, io.TextIOWrapper(file, "utf-8-sig", "surrogateescape") as text:
         for name in filter(None, map(str.strip, text)):
@@ -349,12 +349,12 @@ def _shards(word: str) -> list[str]:
 
 
 def is_shards(spec: str) -> bool:
-    """Whether a spec names tar files."""
+    """Return whether a spec names tar files."""
     return spec.lower().endswith((".tar", ".tar.gz", ".tgz"))
 
 
 def expand_braces(spec: str) -> list[str]:
-    """``x-{08..11}.tar`` → x-08.tar … x-11.tar; ``{a,b}`` → a and b.
+    """Expand ``x-{08..11}.tar`` to x-08.tar … x-11.tar, and ``{a,b}`` to a and b.
 
     >>> expand_braces("x-{8..10}.tar")
     ['x-8.tar', 'x-9.tar', 'x-10.tar']
@@ -398,7 +398,7 @@ def tar_members(shard: str, suffixes: Container[str] = IMAGE_SUFFIXES) -> Iterat
 
 
 def table_columns(address: str) -> list[str]:
-    """The columns of a Parquet or Arrow file; none if there is no such file."""
+    """Return the columns of a Parquet or Arrow file, or none if it is missing."""
     first = None if _is_pattern(address) or not _exists(address) else next(_batches(address), None)
     return [] if first is None else list(first.schema.names)
 
@@ -432,13 +432,13 @@ def _table_rows(address: str) -> Iterator[Mapping[str, Any]]:
 
 
 def _rows(address: str, column: str | None) -> Iterator[NamedImage]:
-    """The images of a table's rows."""
+    """Yield the images of a table's rows."""
     for number, row in enumerate(_table_rows(address)):
         yield _row_image(row, column, f"{address}#{number}", os.path.dirname(address))
 
 
 def _row_image(row: Mapping[str, Any], column: str | None, name: str, folder: str) -> NamedImage:
-    """The image in a row: bytes, a path or address, or both as Hugging Face stores them."""
+    """Return the image of a row: bytes, a path or address, or both in Hugging Face's format."""
     column = column or next((each for each in IMAGE_COLUMNS if each in row), "")
     if column not in row:
         raise OtptError(
@@ -491,7 +491,7 @@ def undecoded(table: Any, column: str) -> Any:
 
 
 def _hugging_face(word: str, split: str, column: str | None) -> Iterator[NamedImage]:
-    """The rows of a Hugging Face data set, read lazily."""
+    """Yield the rows of a Hugging Face data set lazily."""
     table = hub_table(word.removeprefix("hf:"), split, streaming=True)
     features = table.features or {}
     images = column or next((name for name, kind in features.items() if type(kind).__name__ == "Image"), None)

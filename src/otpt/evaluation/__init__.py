@@ -1,4 +1,4 @@
-"""Evaluation at scale: all methods in one pass, every row stored, nothing lost when it is stopped.
+"""Resumable evaluation of all methods in one pass, with every row stored.
 
     from otpt.data import load_dataset
     from otpt.evaluation import EvaluationSettings, evaluate

@@ -1,4 +1,4 @@
-"""A calibration from the rows of a run; no image is predicted again."""
+"""Calibration from the rows of a run, without new predictions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def calibrate_run(
 
     Args:
         dataset, method, prompt: optional if the run has only one.
-        seed: of the views; by default the first, since further ones see the same images.
+        seed: seed of the views; the first by default.
         maps, penalty, free_ranks: see :func:`otpt.calibration.fit_calibration`.
     """
     name = _one("data set", dataset, [each.name for each in run.datasets])
@@ -37,7 +37,7 @@ def calibrate_run(
     words = _one("prompt", prompt, [each for each, own in columns if own == chosen])
     column = run.column(name, (words, chosen))
     if "calibration" in column.facts:
-        raise OtptError(f"The rows of {chosen!r} are calibrated already; expected those of the method itself.")
+        raise OtptError(f"The rows of {chosen!r} are already calibrated; choose the uncalibrated method.")
     if seed is not None and seed not in column.images:
         seeds = ", ".join(map(str, column.images))
         raise OtptError(f"The run has no seed {seed} of {chosen!r}; available: {seeds}.")

@@ -1,4 +1,4 @@
-"""An evaluation from beginning to end: compute the missing shards in this process or in several, then the metrics."""
+"""Evaluations: compute missing shards in one or several processes, then the metrics."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Job:
-    """An evaluation that any process can start.
+    """Evaluation that can be started by any process.
 
     Attributes:
         backbone: a model, the name of one, or a function of a device that loads one.
@@ -71,7 +71,7 @@ class Job:
         requested: the data sets and columns to compute, as in the run's configuration.
         threads: number of threads that decode and augment, in each process.
         plugins: files with a user's functions, loaded in each process.
-        command: the command line, recorded for people.
+        command: the command line, for the record.
     """
 
     backbone: Any
@@ -120,14 +120,14 @@ def unpack(packed: PackedJob) -> Job:
 
 
 class Engine(Protocol):
-    """Where the shards of a job are computed."""
+    """Backend that computes the shards of a job."""
 
     def run(self, job: Job, progress: Progress) -> None:
         """Compute all missing shards."""
 
 
 class LocalEngine:
-    """All in this process. Several such processes, on any machines, can share the work on one folder."""
+    """Computation in this process; several processes on any machines can share a run folder."""
 
     def run(self, job: Job, progress: Progress) -> None:
         """Compute all missing shards, or wait for the processes that do."""
@@ -140,7 +140,7 @@ class LocalEngine:
 
 
 def compute(run: Run, evaluator: Evaluator, items: Sequence[WorkItem]) -> None:
-    """Compute and store items, except those that another process works on."""
+    """Compute and store items that are not locked by another process."""
     locks: dict[WorkItem, FileLock] = {}
 
     def claimed() -> Iterator[WorkItem]:

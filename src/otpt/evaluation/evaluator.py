@@ -1,4 +1,4 @@
-"""Work items → shards: the loop of an evaluation in one process, and the configuration that a run records of it."""
+"""Evaluation loop from work items to shards in one process, and the recorded configuration."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _VERSIONS = ("numpy", "open-clip-torch", "pillow", "torch")
 def run_config(
     backbone: Any, datasets: Sequence[DatasetConfig], settings: EvaluationSettings, *, command: str | None = None
 ) -> RunConfig:
-    """Return the configuration of a run; ``command`` is recorded for people and decides nothing."""
+    """Return the configuration of a run; ``command`` is informational."""
     numbers = settings.model_dump(include={"official_precision", "features", "memory_budget", "save_probabilities"})
     if settings.multi_label:
         numbers["multi_label"] = True
@@ -130,7 +130,7 @@ def _order_fact(method: Method, images: int) -> str | None:
 
 @dataclass(frozen=True)
 class _Place:
-    """Where an image of an evaluation belongs."""
+    """Position of an image in an evaluation."""
 
     item: WorkItem
     index: int
@@ -141,7 +141,7 @@ class _Place:
 
 
 class Evaluator:
-    """Predicts images by all prompts and methods: each image is decoded, augmented and encoded once.
+    """Predict images with all prompts and methods; each image is decoded, augmented and encoded once.
 
     Args:
         cache: of image features and gradients at the init; None to compute everything.
@@ -220,7 +220,7 @@ class Evaluator:
         ]
 
     def _predictor(self, item: WorkItem) -> Predictor:
-        """The predictor of an item's data set and columns; the last one is reused, except for a stream."""
+        """Return the predictor of an item's data set and columns; the last one is reused except for streams."""
         key = item.dataset, item.columns
         if self._prepared is None or self._prepared[0] != key or item.in_order:
             settings = self._own[item.dataset]
@@ -231,7 +231,7 @@ class Evaluator:
         return self._prepared[1]
 
     def _check_calibrations(self, own: Settings) -> None:
-        """``OtptError`` if a calibration was made for another model, class list, prompt or setting of its method."""
+        """Raise ``OtptError`` if a calibration does not match the model, classes, prompt or method settings."""
         for method in self._settings.run_methods:
             calibrated = self._settings.calibration_of(method.name)
             if calibrated is not None:
@@ -241,7 +241,7 @@ class Evaluator:
 
 
 def calibrated_output(calibrated: Calibrated | None, output: Output, label: int | tuple[int, ...]) -> Output:
-    """An output with calibrated probabilities; prediction set and abstention become columns of the results."""
+    """Calibrate an output; prediction set and abstention become columns of the results."""
     if calibrated is None:
         return output
     answer = calibrated.answer(output.probabilities, output.index)
@@ -254,6 +254,6 @@ def calibrated_output(calibrated: Calibrated | None, output: Output, label: int 
 
 
 def stream_order(seed: int, ids: Sequence[str]) -> list[int]:
-    """The order of a stream: a permutation that the seed and the images' names decide."""
+    """Return the order of a stream, a permutation determined by the seed and the image names."""
     keys = [hashlib.sha256(f"otpt stream 1/{seed}/{name}".encode()).digest() for name in ids]
     return sorted(range(len(ids)), key=keys.__getitem__)

@@ -13,7 +13,7 @@ LOG_SECONDS = 60.0
 
 
 class Progress:
-    """A bar on a terminal or in a notebook, else a line a minute; a context manager.
+    """Progress bar on a terminal or in a notebook, else one log line per minute; a context manager.
 
     Args:
         show: False to show nothing.
@@ -40,7 +40,7 @@ class Progress:
             self._bar = None
 
     def start(self, done: int, total: int | None, *, say_done: bool = True) -> None:
-        """Begin with ``done`` of ``total`` images finished earlier; None if their number is not known."""
+        """Start with ``done`` of ``total`` images finished; ``total`` is None if unknown."""
         self.done, self.total, self._first = done, total, done
         self._started = self._logged = time.monotonic()
         if not self._show or (total is not None and done >= total):
@@ -63,7 +63,7 @@ class Progress:
             self._log(self.line())
 
     def line(self) -> str:
-        """The state in words."""
+        """Return the state as text."""
         parts = [f"{self.done} images" if self.total is None else f"{self.done}/{self.total} images"]
         if computed := self.done - self._first:
             rate = computed / max(time.monotonic() - self._started, 1e-9)
@@ -76,13 +76,13 @@ class Progress:
 
 
 def _in_notebook() -> bool:
-    """Whether this process is the kernel of a notebook."""
+    """Return whether this process is a notebook kernel."""
     shell = sys.modules.get("IPython")
     return shell is not None and hasattr(shell.get_ipython(), "kernel")
 
 
 def duration(seconds: float) -> str:
-    """A time span in its two largest units.
+    """Format a duration in its two largest units.
 
     >>> duration(3725)
     '1 h 2 min'

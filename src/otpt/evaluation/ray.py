@@ -61,7 +61,7 @@ class RayPool:
             raise OtptError(f"A Ray actor gets {self.cpus} CPUs and {self.gpus} GPUs; expected 1 CPU or more.")
 
     def device(self, device: str) -> str:
-        """The device in an actor; Ray shows each actor its own GPUs only, so they need no numbers."""
+        """Return the device in an actor, without an index, since each actor sees only its own GPUs."""
         on_gpu = device.startswith("cuda")
         if on_gpu and self.gpus == 0:
             raise OtptError(
@@ -75,8 +75,8 @@ class RayPool:
         for name, wanted in (("CPU", self.cpus), ("GPU", self.gpus)):
             if self.address is None and wanted > available.get(name, 0):
                 raise OtptError(
-                    f"A Ray actor needs {wanted:g} {name}s, but this machine's Ray has {available.get(name, 0):g}; ask "
-                    "for less, or give the address of a larger cluster."
+                    f"A Ray actor needs {wanted:g} {name}s, but this machine's Ray has {available.get(name, 0):g}; "
+                    "request fewer, or use the address of a larger cluster."
                 )
 
 
@@ -158,7 +158,7 @@ class _Actor:
 
 
 def _answer(work: Callable[[], bool]) -> str:
-    """Result, error and warnings of ``work`` in one line of JSON, which any version of Ray can carry."""
+    """Run ``work`` and return result, error and warnings as JSON."""
     warned: list[str] = []
     found, error = False, ""
     with warnings.catch_warnings():
@@ -171,7 +171,7 @@ def _answer(work: Callable[[], bool]) -> str:
 
 
 def _unwrap(text: str) -> bool:
-    """The result of :func:`_answer`; its warnings and its error are raised here."""
+    """Return the result of :func:`_answer`, raising its warnings and error."""
     found, error, warned = json.loads(text)
     for message in warned:
         warnings.warn(message, stacklevel=2)
@@ -197,7 +197,7 @@ def _wait_until(condition: Callable[[], bool], job: Job) -> None:
     while not condition():
         if time.monotonic() > until:
             raise OtptError(
-                f"What Ray actors wrote is not visible in {str(job.folder)!r} here; put the run folder on storage that "
+                f"Shards of Ray actors are not visible in {str(job.folder)!r} here; put the run folder on storage that "
                 "all machines of the Ray cluster share, under the same path."
             )
         time.sleep(0.5)
@@ -205,7 +205,7 @@ def _wait_until(condition: Callable[[], bool], job: Job) -> None:
 
 @contextmanager
 def errors_in_words(ray: Any) -> Iterator[None]:
-    """Report a failure of the cluster in one sentence; an error in the code has its traceback."""
+    """Convert cluster failures to ``OtptError``; other errors keep their traceback."""
     try:
         yield
     except ray.exceptions.RayError as error:
@@ -229,7 +229,7 @@ def import_ray(*modules: str) -> Any:
 
 @contextmanager
 def quiet_ray(*modules: str) -> Iterator[Any]:
-    """Ray without its progress bars, log lines and warnings."""
+    """Import Ray without progress bars, log lines and warnings within a context."""
     # Ray prints to the standard output when a worker dies; that is for results, which may be JSON.
     with warnings.catch_warnings(), redirect_stdout(sys.stderr):
         warnings.filterwarnings("ignore", module=r"ray(\.|$)")
@@ -267,7 +267,7 @@ def connected(ray: Any, address: str | None, *, object_store: int = 256 * 2**20)
 
 
 def _check_reachable(address: str) -> None:
-    """Fail early: Ray itself tries for minutes."""
+    """Fail early if the address is unreachable; Ray itself retries for minutes."""
     host, _, port = address.rpartition("//")[2].rpartition(":")
     if port.isdigit():  # not "auto"
         socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS).close()

@@ -34,7 +34,7 @@ _UNCHANGED = (
 
 
 class EvaluationSettings(Settings):
-    """Everything that decides an evaluation's numbers, except the model and the data sets.
+    """Settings that determine an evaluation's results, except the model and the data sets.
 
     Methods and prompts are all run in one pass. In paths of ``contexts`` and ``attributes``, ``{dataset}`` is replaced
     by the data set's name. ``prompts=None`` takes each data set's own prompt.
@@ -81,12 +81,12 @@ class EvaluationSettings(Settings):
 
     @property
     def hooks(self) -> list[tuple[EvaluationHook, list[Method]]]:
-        """The hooks of the kinds of methods, each with its methods."""
+        """Evaluation hooks, each with its methods."""
         return [(kind.evaluation, list(methods)) for kind, methods in by_kind(self.run_methods).items()]
 
     @cached_property
     def run_methods(self) -> tuple[Method, ...]:
-        """The methods under the names that they have in the results."""
+        """Methods under their names in the results."""
         names = [method.name for method in self.methods]
         calibrated = [_method_name(own) for own in self.calibrated]
         for name in calibrated:
@@ -102,18 +102,18 @@ class EvaluationSettings(Settings):
         )
 
     def calibration_of(self, method: str) -> Calibrated | None:
-        """The calibration of a method, by its name in the results."""
+        """Return the calibration of a method by its name in the results, or None."""
         return next((own for own in self.calibrated if _method_name(own) + CALIBRATED == method), None)
 
     def variants(self, dataset: Dataset) -> list[Dataset]:
-        """The forms in which a data set is evaluated; usually itself alone."""
+        """Return the variants in which a data set is evaluated, usually only itself."""
         found = [dataset]
         for hook, methods in self.hooks:
             found = [each for one in found for each in hook.variants(self, one, methods)]
         return found
 
     def contexts_for(self, dataset: str) -> Mapping[str, LearnedPrompt]:
-        """The learned prompts of a data set, by the init that they are for."""
+        """Return the learned prompts of a data set by init."""
         return find_contexts(self.contexts, dataset, self.methods)
 
     def for_dataset(self, dataset: Dataset) -> Settings:
@@ -146,7 +146,7 @@ class EvaluationSettings(Settings):
 
 
 def each_once(kind: str, names: Sequence[object]) -> None:
-    """``OtptError`` if there are no names, or a duplicate."""
+    """Raise ``OtptError`` for an empty list or duplicate names."""
     if not names:
         raise OtptError(f"No {kind} was given; expected at least one.")
     twice = next((name for i, name in enumerate(names) if name in names[:i]), None)
@@ -155,7 +155,7 @@ def each_once(kind: str, names: Sequence[object]) -> None:
 
 
 def find_contexts(sources: Sequence[Any], dataset: str, methods: Sequence[Method]) -> Mapping[str, LearnedPrompt]:
-    """The learned prompts of a data set, by the init that they are for."""
+    """Return the learned prompts of a data set by init."""
     inits = {method.init: method.name for method in methods if INITS[method.init].uses == "contexts"}
     found = read_contexts([_for_dataset(each, dataset) if isinstance(each, (str, Path)) else each for each in sources])
     for kind in found:
@@ -177,7 +177,7 @@ def find_contexts(sources: Sequence[Any], dataset: str, methods: Sequence[Method
 def find_attributes(
     source: Any, dataset: str, class_names: Sequence[str], methods: Sequence[Method]
 ) -> Mapping[str, Sequence[str]]:
-    """Return the attributes of a data set's classes, from a file or as given; none if no method starts from them."""
+    """Return the attributes of a data set's classes, or none if no method needs them."""
     if all(INITS[method.init].uses != "attributes" for method in methods):
         if source is not None:
             named = ", ".join(method.name for method in methods)

@@ -1,4 +1,4 @@
-"""Sweeps: one method under many settings, or many prompts, in one pass: views, features and gradients are shared."""
+"""Sweeps over settings or prompts in one pass, with shared views, features and gradients."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PLACE = "{}"
 
 
 def sweep_method(method: Method, settings: Mapping[str, Sequence[str]]) -> list[Method]:
-    """The method under every combination of the values of each setting.
+    """Return the method under every combination of the values of each setting.
 
     >>> from otpt.methods import get_method
     >>> [each.name for each in sweep_method(get_method("o-tpt"), {"lambda": ["0", "18"]})]
@@ -38,7 +38,7 @@ def sweep_method(method: Method, settings: Mapping[str, Sequence[str]]) -> list[
 
 
 def parse_values(given: Sequence[str]) -> dict[str, list[str]]:
-    """``["lambda=0,1,2", "steps=1,2"]`` → each setting with its values."""
+    """Parse ``["lambda=0,1,2", "steps=1,2"]`` to the values of each setting."""
     found: dict[str, list[str]] = {}
     for item in given:
         name, equals, values = item.partition("=")
@@ -63,7 +63,7 @@ def read_templates(source: str | Path) -> list[Prompt]:
 
 
 def template_prompt(template: str) -> Prompt:
-    """Make a prompt of a sentence with ``{}``; sentences end in a full stop, as all of CLIP's do.
+    """Create a prompt from a sentence with ``{}``; a missing full stop is added, as in CLIP's templates.
 
     >>> template_prompt("a {} in a video game.").sentence("red panda")
     'a red panda in a video game.'

@@ -170,7 +170,7 @@ def merge_config(stored: RunConfig | None, given: RunConfig, folder: Path) -> Ru
 
 
 def _fixed(config: RunConfig) -> dict[str, Any]:
-    """The part that all rows share; the name that a user gave to the same weights does not count."""
+    """Return the part shared by all rows, without the user's name of the weights."""
     found = config.model_dump(include={"versions", "backbone", "shard_size", "numbers"})
     del found["backbone"]["name"]
     return found
@@ -217,5 +217,5 @@ def differences(stored: Any, given: Any, where: str = "") -> list[str]:
 
 
 def folder_name(name: str) -> str:
-    """``emoji/food`` → ``emoji-food``; ``coop+o-tpt`` is unchanged."""
+    """Convert ``emoji/food`` to ``emoji-food``; ``coop+o-tpt`` is unchanged."""
     return re.sub(r"[^A-Za-z0-9._+-]+", "-", name).strip("-._+") or "data"

@@ -134,7 +134,7 @@ class Run:
         return bool(self.config.numbers.get("multi_label"))
 
     def columns(self, dataset: str, seed: int | None = None) -> tuple[Column, ...]:
-        """(prompt, method) of the rows of a data set; of one seed, if given."""
+        """Return (prompt, method) of the rows of a data set, optionally of one seed."""
         return tuple(each.key for each in self._datasets[dataset].columns if seed is None or seed in each.images)
 
     @property
@@ -143,7 +143,7 @@ class Run:
         return sorted({seed for dataset in self.datasets for seed in dataset.seeds})
 
     def everything(self, datasets: Sequence[DatasetConfig] | None = None) -> Iterator[tuple[str, int, Column]]:
-        """Each data set, seed and column of the run, or of the part that ``datasets`` request."""
+        """Yield each data set, seed and column of the run, or of ``datasets``."""
         for dataset in self.config.datasets if datasets is None else datasets:
             for seed in dataset.seeds:
                 for column in dataset.columns:
@@ -155,7 +155,7 @@ class Run:
     def items(
         self, datasets: Sequence[DatasetConfig] | None = None, *, only_missing: bool = False
     ) -> Iterator[WorkItem]:
-        """All work items of the run, or of the part that ``datasets`` request."""
+        """Yield all work items of the run, or of ``datasets``."""
         size = self.config.shard_size
         for dataset in self.datasets if datasets is None else datasets:
             for seed in dataset.seeds:
@@ -174,17 +174,17 @@ class Run:
                 yield from streams
 
     def missing(self, datasets: Sequence[DatasetConfig] | None = None) -> list[WorkItem]:
-        """The part of :meth:`items` that is not computed yet."""
+        """Return the :meth:`items` that are not computed yet."""
         return list(self.items(datasets, only_missing=True))
 
     def progress(self, datasets: Sequence[DatasetConfig] | None = None) -> tuple[int, int]:
-        """(finished images, all images), each counted once per seed and pass."""
+        """Return (finished images, all images), counted once per seed and pass."""
         missing = sum(item.images for item in self.missing(datasets))
         done = max(sum(item.images for item in self.items(datasets)) - missing, 0)
         return done, done + missing
 
     def lacks(self, item: WorkItem) -> bool:
-        """Whether rows of the item are missing."""
+        """Return whether rows of the item are missing."""
         places = _places(item.start, item.stop, self.config.shard_size)
         for column in item.columns:
             stops = self._stops(item.dataset, item.seed, column)
@@ -195,7 +195,7 @@ class Run:
     # Locks
 
     def lock(self, item: WorkItem) -> FileLock | None:
-        """Lock an item for this process; None if another process works on it, or it is no longer missing.
+        """Lock an item for this process; return None if it is finished or locked by another process.
 
         The operating system releases the lock when the process ends. Call :meth:`unlock` when the rows are written.
         """
@@ -224,7 +224,7 @@ class Run:
         write_shard(path, shard, self._datasets[shard.dataset].classes)
 
     def shards(self, dataset: str, seed: int, column: Column, *, delete_damaged: bool = False) -> Iterator[Shard]:
-        """The existing shards of a column, in order; a damaged one is skipped, or deleted, with a warning."""
+        """Yield the existing shards of a column in order; corrupt ones are skipped or deleted with a warning."""
         for start, stop in self._stops(dataset, seed, column).items():
             path = self.shard_path(dataset, seed, column, start, stop)
             try:
@@ -240,17 +240,17 @@ class Run:
                 warnings.warn(f"The shard {str(path)!r} is damaged ({reason}); {then}.", stacklevel=2)
 
     def rows(self, dataset: str, seed: int, column: Column) -> Rows | None:
-        """The readable images of a column so far, as arrays; None without a shard."""
+        """Return the readable images of a column so far as arrays, or None without shards."""
         shards = list(self.shards(dataset, seed, column))
         return Rows(shards) if shards else None
 
     def label_rows(self, dataset: str, seed: int, column: Column) -> LabelRows | None:
-        """:meth:`rows` of a run with several labels per image."""
+        """Return :meth:`rows` of a run with several labels per image."""
         shards = list(self.shards(dataset, seed, column))
         return LabelRows(shards) if shards else None
 
     def to_pandas(self) -> pd.DataFrame:
-        """Per-image rows of everything that the run holds so far; columns as in :mod:`otpt.runs.shards`."""
+        """Return all per-image rows of the run so far; for columns see :mod:`otpt.runs.shards`."""
         tables = [shard.table for key in self.everything() for shard in self.shards(*key)]
         if not tables:
             return pa.table({}).to_pandas()
@@ -259,7 +259,7 @@ class Run:
     def unreadable(
         self, datasets: Sequence[DatasetConfig] | None = None
     ) -> Iterator[tuple[str, int, Column, dict[str, Any]]]:
-        """Data set, seed, column and row of each image that could not be read; reads all shards."""
+        """Yield data set, seed, column and row of each unreadable image."""
         for key in self.everything(datasets):
             for shard in self.shards(*key):
                 for row in shard.table.filter(shard.table["error"].is_valid()).to_pylist():
@@ -301,24 +301,24 @@ class Run:
     # Where things are
 
     def dataset(self, name: str) -> DatasetConfig:
-        """The configuration of a data set."""
+        """Return the configuration of a data set."""
         return self._datasets[name]
 
     def column(self, dataset: str, column: Column) -> ColumnConfig:
-        """The configuration of a column."""
+        """Return the configuration of a column."""
         return next(each for each in self._datasets[dataset].columns if each.key == column)
 
     def folder_of(self, dataset: str, seed: int, column: Column) -> Path:
-        """The folder of a column's shards."""
+        """Return the folder of a column's shards."""
         prompt, method = column
         return self.folder / ROWS / _unique(dataset) / f"seed-{seed}" / _unique(method) / _unique(prompt)
 
     def shard_path(self, dataset: str, seed: int, column: Column, start: int, stop: int) -> Path:
-        """The file of a shard, whether it exists or not."""
+        """Return the path of a shard, which need not exist."""
         return self.folder_of(dataset, seed, column) / f"{start:08d}-{stop:08d}.parquet"
 
     def shard_files(self) -> Iterator[Path]:
-        """The existing shard files of the run."""
+        """Yield the existing shard files of the run."""
         for key in self.everything():
             for place in self._stops(*key).items():
                 yield self.shard_path(*key, *place)
@@ -334,7 +334,7 @@ class Run:
         return [(int(match[1]), int(match[2])) for match in found if match]
 
     def _stops(self, dataset: str, seed: int, column: Column) -> dict[int, int]:
-        """Where the shards of a column start, in order, and where the longest one there stops."""
+        """Return the largest stop of the shards of a column by start, in order."""
         files = sorted(self._files(dataset, seed, column))
         return {start: stop for start, stop in files if start % self.config.shard_size == 0}
 
@@ -350,7 +350,7 @@ def locked(folder: Path, name: str) -> Iterator[None]:
 
 
 def _acquire(folder: Path, name: str, timeout: float = -1) -> FileLock:
-    """Acquire a lock of the run; where the file system has none, work may be repeated, with equal rows."""
+    """Acquire a lock of the run; without file system locks, work may be repeated with equal rows."""
     path = folder / LOCKS / f"{name}.lock"
     lock = FileLock(path, thread_local=False)
     try:
@@ -365,12 +365,12 @@ def _acquire(folder: Path, name: str, timeout: float = -1) -> FileLock:
 
 
 def _places(start: int, stop: int, size: int) -> list[tuple[int, int]]:
-    """Where shards of images ``start`` … ``stop`` − 1 start and stop."""
+    """Return (start, stop) of the shards of images ``start`` … ``stop`` − 1."""
     return [(each, min(each + size, stop)) for each in range(start, stop, size)]
 
 
 def _column_names(path: Path) -> set[str]:
-    """The columns of a Parquet file; none if it is missing or damaged."""
+    """Return the columns of a Parquet file, or none if it is missing or corrupt."""
     try:
         return set(pq.read_schema(path).names)
     except (OSError, pa.ArrowException):
@@ -378,7 +378,7 @@ def _column_names(path: Path) -> set[str]:
 
 
 def _unique(name: str) -> str:
-    """A file name for a data set, method or prompt, different for different names on any file system."""
+    """Return a unique file name for a data set, method or prompt on any file system."""
     if _PLAIN.fullmatch(name):
         return name
     return f"{folder_name(name)[:60].lower()}-{hashlib.sha256(name.encode()).hexdigest()[:6]}"

@@ -22,7 +22,7 @@ from otpt.runs.run import METRICS_FILE, Column, Run
 from otpt.runs.shards import LabelRows, Rows
 
 MAX_BINS = 100
-"""Probabilities of one percent and more are stored one by one."""
+"""Maximum number of bins, since probabilities below one percent are not stored individually."""
 KEYS = ("model", "dataset", "variant", "seed", "prompt", "method")
 """Columns that identify a row of :func:`results_frame`; "variant" is "" except for methods that run several times."""
 
@@ -31,11 +31,11 @@ AVERAGED = tuple(each.name for each in fields(Metrics) if each.name in METRICS a
 
 
 SHORT = ("accuracy", "ece", "debiased_ece", "nll")
-"""Metrics of a table that should fit anywhere."""
+"""Metrics of a short table."""
 
 
 def results_frame(runs: Run | Iterable[Run], *, n_bins: int | None = None, side: str | None = None) -> pd.DataFrame:
-    """All metrics of all runs, computed from their rows.
+    """Compute all metrics of all runs from their rows.
 
     Metrics that were stored in ``metrics.json`` are read back unless shards changed since.
 
@@ -57,7 +57,7 @@ def results_frame(runs: Run | Iterable[Run], *, n_bins: int | None = None, side:
 
 
 def short_table(frame: pd.DataFrame) -> pd.DataFrame:
-    """The main metrics of a results frame as strings, with the keys that tell its rows apart; for notebooks."""
+    """Format the main metrics of a results frame, with the keys that distinguish its rows."""
     keys = [key for key in KEYS if key in frame and (key in ("dataset", "method") or frame[key].nunique() > 1)]
     shown = frame[keys].copy()
     for name in SHORT if "accuracy" in frame else ():
@@ -66,7 +66,7 @@ def short_table(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def label_results(runs: Iterable[Run], *, n_bins: int | None = None) -> pd.DataFrame:
-    """Metrics of runs with several labels per image, over all labels and of each, with 95 % intervals over images.
+    """Compute metrics of runs with several labels per image, over all labels and of each, with 95 % intervals.
 
     The columns are model, dataset, seed, prompt and method, and those of
     :func:`otpt.metrics.multi_label.multi_label_table`.
@@ -91,7 +91,7 @@ def _named(run: Run, scores: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def score_run(run: Run, *, n_bins: int | None = None, side: str | None = None) -> list[dict[str, Any]]:
-    """The rows of :func:`results_frame` of one run, as in ``metrics.json``."""
+    """Return the rows of :func:`results_frame` of one run, as in ``metrics.json``."""
     scoring = run.config.scoring
     n_bins, side = scoring.n_bins if n_bins is None else n_bins, side or scoring.side
     check_bins(n_bins, side, most=MAX_BINS)
@@ -154,7 +154,7 @@ def _score(run: Run, dataset: str, seed: int, column: Column, n_bins: int, side:
 
 
 def _set_scores(rows: Rows) -> dict[str, Any]:
-    """Metrics of prediction sets and abstention, with an interval as two columns."""
+    """Return metrics of prediction sets and abstention, with two columns per interval."""
     covered, sizes, answered = (rows.extra(name) for name in ("covered", "set_size", "answered"))
     if covered is None and answered is None:
         return {}
@@ -174,7 +174,7 @@ def _set_scores(rows: Rows) -> dict[str, Any]:
 
 
 def averages(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """Means over data sets, then seeds, of each (prompt, method) that has metrics of every data set and seed.
+    """Average over data sets, then seeds, for each (prompt, method) with metrics of every data set and seed.
 
     Metrics that are undefined on one of them are None. ``deviation`` has the sample standard deviations over seeds;
     None with one seed.

@@ -43,7 +43,7 @@ Integers = npt.NDArray[np.int64]
 
 TOP = 5
 STORED_PROBABILITY = float(np.float32(0.01))
-"""Probabilities from here on are stored one by one, so that the SCE can be recomputed exactly with up to 100 bins."""
+"""Smallest individually stored probability; makes the SCE exact for up to 100 bins."""
 
 _UNIT = 2.0**32
 """Class sums are sums of multiples of 1/_UNIT, so that adding them is exact in any order."""
@@ -73,7 +73,7 @@ _METADATA, _CHECKSUM = "otpt", "otpt.crc32"
 
 
 class DamagedShard(Exception):
-    """A file that is not the shard that was written."""
+    """Raised for a corrupt shard."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class Shard:
 
 
 class ShardRows:
-    """Collects the rows of one column.
+    """Collector of the rows of one column.
 
     Args:
         dataset: unique name of the data set in the run; the rows carry it without ``@variant``.
@@ -147,7 +147,7 @@ class ShardRows:
 
 
 def schema_of(names: Iterable[str]) -> pa.Schema:
-    """The columns that all rows have, and those in ``names``, in a fixed order."""
+    """Return the common columns and the columns in ``names``, in a fixed order."""
     types = {"probabilities": pa.list_(pa.float32()), "labels": pa.list_(pa.int32())}
     extras = {name: types.get(name, pa.float64()) for name in sorted({*names} - {*COLUMNS})}
     return pa.schema({**COLUMNS, **extras})
@@ -180,7 +180,7 @@ def _values(output: Any, label: int | tuple[int, ...]) -> dict[str, Any]:
 
 
 def write_table(path: Path, table: pa.Table, metadata: dict[str, str], *, durable: bool = True) -> None:
-    """Write a Parquet file with page checksums, whole or not at all."""
+    """Write a Parquet file with page checksums atomically."""
     sink = pa.BufferOutputStream()
     options = {"compression": "zstd", "store_schema": False, "write_statistics": False, "write_page_checksum": True}
     with pq.ParquetWriter(sink, table.schema, **options) as writer:
@@ -197,7 +197,7 @@ def write_shard(path: Path, shard: Shard, classes: Sequence[str]) -> None:
 
 
 def read_shard(path: Path, dataset: str, seed: int, column: tuple[str, str], start: int, stop: int) -> Shard:
-    """Read a shard; :class:`DamagedShard` if the file has changed since it was written."""
+    """Read a shard, or raise :class:`DamagedShard` if the file has changed since it was written."""
     data = path.read_bytes()
     try:
         file = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True)
@@ -217,7 +217,7 @@ def read_shard(path: Path, dataset: str, seed: int, column: tuple[str, str], sta
 
 
 def _types(table: pa.Table) -> list[list[str]]:
-    """Names and types of the columns; of lists the type of the items, whose name depends on the reader."""
+    """Return names and types of the columns; item names of lists depend on the reader and are omitted."""
     types = ((each.name, each.type.value_type if pa.types.is_list(each.type) else each.type) for each in table.schema)
     return [[name, str(kind)] for name, kind in types]
 
@@ -270,7 +270,7 @@ class Rows:
         return tuple(self.table["id"].to_pylist())
 
     def extra(self, name: str) -> Floats | None:
-        """(N,) further numbers of the method, nan where an image has none; None without such a column."""
+        """Return an extra column (N,) of the method, nan where undefined, or None if it does not exist."""
         return _numbers(self.table[name]) if name in self.table.column_names else None
 
     @cached_property
@@ -306,7 +306,7 @@ class LabelRows:
 
 
 def _readable(shards: Sequence[Shard]) -> tuple[pa.Table, int]:
-    """The rows of readable images, and the number of others."""
+    """Return the rows of readable images and the number of unreadable ones."""
     table = pa.concat_tables([shard.table for shard in shards], promote_options="default")
     readable = table.filter(table["error"].is_null())
     return readable, table.num_rows - readable.num_rows

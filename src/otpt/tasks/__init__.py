@@ -1,4 +1,4 @@
-"""Questions besides "which class?": groups of classes, heat maps, export."""
+"""Tasks beyond classification: groups of classes, heat maps, export."""
 
 from otpt.tasks.explain import HeatMap, explain
 from otpt.tasks.export import export_onnx

@@ -78,7 +78,7 @@ class Examples:
 
     @classmethod
     def read(cls, given: Any, classes: Sequence[str] = ()) -> Examples:
-        """Examples from {name: images}, or from a folder with a sub-folder per class; ``classes`` add their texts."""
+        """Read examples from {name: images} or a folder with a sub-folder per class; ``classes`` add texts."""
         if isinstance(given, Examples):
             return given
         if isinstance(given, (str, Path)):
@@ -154,19 +154,19 @@ Scorer = Linear | Cache
 
 
 def class_means(features: Tensor, labels: Tensor, classes: int) -> Tensor:
-    """(C, D) means of features (N, D); zero for a class without any."""
+    """Return the class means (C, D) of features (N, D), zero for empty classes."""
     members = F.one_hot(labels, classes).to(features)
     return (members / members.sum(dim=0).clamp_min(1)).mT @ features
 
 
 def prototypes(features: Tensor, labels: Tensor, classes: int) -> Linear:
-    """Unit class means."""
+    """Return a linear scorer of unit class means."""
     means = F.normalize(class_means(features, labels, classes), dim=-1)
     return Linear(means, means.new_zeros(classes))
 
 
 def tip_adapter(features: Tensor, labels: Tensor, classes: int, *, beta: float = BETA, balanced: bool = True) -> Cache:
-    """Tip-Adapter's cache (Zhang et al., ECCV 2022); ``balanced`` averages over the images of a class.
+    """Return Tip-Adapter's cache (Zhang et al., ECCV 2022); ``balanced`` averages over the images of a class.
 
     Published: a sum, so that classes with more images win.
     """
@@ -175,7 +175,7 @@ def tip_adapter(features: Tensor, labels: Tensor, classes: int, *, beta: float =
 
 
 def gda(features: Tensor, labels: Tensor, classes: int, *, shrinkage: float | None = 0.3) -> Linear:
-    """Gaussians with one covariance (Wang et al., ICLR 2024); ``shrinkage=None`` takes the published precision."""
+    """Fit Gaussians with one covariance (Wang et al., ICLR 2024); ``shrinkage=None`` is the published precision."""
     means = class_means(features, labels, classes)
     residuals = features - means[labels]
     if shrinkage is None:
@@ -254,7 +254,7 @@ def fit_examples(
 
 
 def fit_weights(terms: Floats, seen: Any, labels: Any, starts: Floats) -> tuple[float, Floats]:
-    """Positive weights w (K,) of terms (K, N, C) that minimise Σ_n −log softmax(Σ_k w_k·terms_k)[y_n] under a prior.
+    """Fit positive weights w (K,) of terms (K, N, C) to Σ_n −log softmax(Σ_k w_k·terms_k)[y_n] under a prior.
 
     log w is normal around log ``starts`` with standard deviation 1. Classes that were not ``seen`` (N, C) are no
     candidates. Returns the NLL per image, prior included, and w.
@@ -290,7 +290,7 @@ class ExampleState(PromptState):
         self.fitted = fitted.to(model.device, model.dtype)
 
     def logits(self, image_features: Tensor, text_features: Tensor) -> Tensor:
-        """t · text logits + s · scorer(v): (…, V, D) and (…, C, D) → (…, V, C)."""
+        """Compute t · text logits + s · scorer(v): (…, V, D) and (…, C, D) → (…, V, C)."""
         found = self.fitted.weight * self.fitted.scorer(image_features)
         if self.fitted.text_weight:
             found = found + self.fitted.text_weight * super().logits(image_features, text_features)

@@ -63,7 +63,7 @@ class HeatMap:
 
     @property
     def peak(self) -> tuple[int, int]:
-        """The maximum, (x, y) in pixels of the image."""
+        """Position (x, y) of the maximum in pixels of the image."""
         row, column = np.unravel_index(int(self.values.argmax()), self.values.shape)
         x, y = (column + 0.5) / self.values.shape[1], (row + 0.5) / self.values.shape[0]
         return int(x * self.image.width), int(y * self.image.height)

@@ -206,14 +206,14 @@ class Exported(nn.Module):
         return (mixed @ self.texts.mT + self.bias).softmax(dim=-1)
 
     def _weights(self, logits: Tensor) -> Tensor:
-        """(B, V, 1): 1/k for the k = max(1, int(V·fraction)) views of smallest entropy, else 0."""
+        """Return weights (B, V, 1): 1/k for the k = max(1, int(V·fraction)) views of lowest entropy, else 0."""
         ranks = view_entropies(logits).argsort(dim=1).argsort(dim=1)
         views = torch.ones_like(ranks).sum(dim=1, keepdim=True)
         k = (views.double() * self.fraction).floor().clamp_min(1)
         return ((ranks < k) / k).float()[..., None]
 
     def _mapped(self, p: Tensor) -> Tensor:
-        """The calibration map; see :mod:`otpt.calibration.maps`."""
+        """Apply the calibration map; see :mod:`otpt.calibration.maps`."""
         if self.kind == "identity":
             return p
         logs = p.clamp_min(_TINY).log()
@@ -230,7 +230,7 @@ class Exported(nn.Module):
         return _with_confidence(logs, wanted)
 
     def _interpolated(self, at: Tensor) -> Tensor:
-        """Linear interpolation between the corners (x, y), constant outside."""
+        """Interpolate linearly between the corners (x, y), constant outside."""
         x, y = self.map_x, self.map_y
         widths = (x[1:] - x[:-1]).clamp_min(_TINY)
         parts = ((at[:, None] - x[:-1]) / widths).clamp(0, 1)
@@ -238,7 +238,7 @@ class Exported(nn.Module):
 
 
 def _with_confidence(logs: Tensor, wanted: Tensor) -> Tensor:
-    """softmax(log p/τ) with the ``wanted`` largest entry, by bisection of log 1/τ."""
+    """Compute softmax(log p/τ) with the ``wanted`` largest entry, by bisection of log 1/τ."""
     gaps = logs - logs.amax(dim=-1, keepdim=True)
     target = wanted.clamp_min(1.02 / logs.shape[-1])
     low, high = torch.full_like(wanted, float(np.log(1e-3))), torch.full_like(wanted, float(np.log(1e3)))

@@ -113,7 +113,7 @@ class Groups:
         return sorted(found, key=lambda each: (each.classes, -each.confidence))
 
     def contains(self, answer: Answer, names: Sequence[str], label: int) -> bool:
-        """Whether an answer is true of an image of class ``label``."""
+        """Return whether an answer is correct for an image of class ``label``."""
         return label in self.members[answer.name] if answer.name in self.members else names[label] == answer.name
 
 

@@ -50,7 +50,7 @@ CROPS = 1 + sum(n * n for n, _ in GRID)
 
 
 def grid_boxes(width: int, height: int) -> list[CropBox]:
-    """Boxes of the crops after the whole image, row by row; they cover the image."""
+    """Return the boxes of the grid crops row by row; they cover the image."""
     found = []
     for n, fraction in GRID:
         h, w = max(1, round(fraction * height)), max(1, round(fraction * width))
@@ -60,7 +60,7 @@ def grid_boxes(width: int, height: int) -> list[CropBox]:
 
 
 def log_odds(logits: Tensor, *, sigmoid: bool = False) -> Tensor:
-    """Log-odds (…, C) of the labels from logits (…, V, C) of the crops; ``sigmoid`` for models trained with one."""
+    """Compute log-odds (…, C) from logits (…, V, C) of the crops; ``sigmoid`` for models trained with it."""
     if sigmoid:
         return logits[..., 0, :]
     p = logits.double().log_softmax(dim=-1).amax(dim=-2).clamp(-60.0, -1e-12)
@@ -68,7 +68,7 @@ def log_odds(logits: Tensor, *, sigmoid: bool = False) -> Tensor:
 
 
 def grid_views(image: Image.Image, preprocessing: Preprocessing) -> Tensor:
-    """Normalised pixels (14, 3, S, S): the clean view, then the crops of the grid."""
+    """Return normalised pixels (14, 3, S, S) of the clean view and the grid crops."""
     size = preprocessing.size
     whole = clean_image(image, preprocessing)
     crops = [
