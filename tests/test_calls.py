@@ -294,9 +294,7 @@ def test_methods_without_a_context_take_any_texts(method: str) -> None:
 def test_methods_that_need_words_refuse_in_a_sentence() -> None:
     features = torch.randn(len(NAMES), 32)
     for method, options in (("o-tpt", {"templates": ["a {}"]}), ("tpt+zs", {"text_features": features})):
-        with pytest.raises(
-            OtptError, match=r"tunes the words of a context, but the classes were set with t.*'zero-shot'"
-        ):
+        with pytest.raises(OtptError, match=r"tunes a context, but the classes were set with t.*'zero-shot'"):
             fresh(method).set_classes(NAMES, **options)
     clf = fresh("zero-shot").set_classes({"cat": "a cat.", "dog": "a dog."})
     with pytest.raises(OtptError, match="set with descriptions, which have none"):

@@ -127,7 +127,7 @@ def test_what_is_wrong_is_said() -> None:
         (lambda: functional.predict(IMAGES[0], TEXTS), "views=V"),
         (lambda: functional.predict(IMAGES[0], TEXTS, views=7), "views=V"),
         (lambda: functional.predict(IMAGES[0, 0], TEXTS), r"expected floats of shape \(B, V, D\)"),
-        (lambda: functional.predict(IMAGES, encoder, method="tpt"), "came with no context"),
+        (lambda: functional.predict(IMAGES, encoder, method="tpt"), "given with no context"),
         (lambda: functional.predict(IMAGES, TEXTS, method="promptsmooth"), "needs pixels"),
         (lambda: functional.tune(IMAGES, encoder, CONTEXT, method="zero"), "does not tune a context"),
         (lambda: functional.calibrate(TEXTS, TEXTS[0]), "expected equal shapes"),

@@ -168,8 +168,8 @@ def find_contexts(sources: Sequence[Any], dataset: str, methods: Sequence[Method
     for init, name in inits.items():
         if init not in found:
             raise OtptError(
-                f"Method {name!r} starts from a learned prompt of the kind {init!r}; give its file with --context (in "
-                f"Python contexts=[…]), or make one with 'otpt train'."
+                f"Method {name!r} needs a learned prompt of kind {init!r}; pass its file with --context (in Python "
+                f"contexts=[…]), or train one with 'otpt train'."
             )
     return found
 
