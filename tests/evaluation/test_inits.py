@@ -134,7 +134,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
         return str(error.value)
 
     assert "'coop+tpt' needs a learned prompt of kind 'coop'" in sentence(methods=["coop+tpt"])
-    assert "no method starts from it" in sentence(methods=["tpt"], contexts=[coop()])
+    assert "no method uses it" in sentence(methods=["tpt"], contexts=[coop()])
     assert "two prompts of the kind 'coop'" in sentence(methods=["coop"], contexts=[coop(), coop(1)])
     assert "no method starts from words (coop)" in sentence(methods=["coop"], contexts=[coop()], prompts=["a"])
     assert "none.pt" in sentence(methods=["coop"], contexts=[tmp_path / "none.pt"])

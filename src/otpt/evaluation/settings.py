@@ -163,7 +163,7 @@ def find_contexts(sources: Sequence[Any], dataset: str, methods: Sequence[Method
             plain = next((method.name for method in methods if method.init == "words"), None)
             hint = "" if plain is None else f"take {kind + '+' + plain!r} instead of {plain!r}, or "
             raise OtptError(
-                f"A prompt of the kind {kind!r} was given, but no method starts from it; {hint}leave the prompt out."
+                f"A learned prompt of kind {kind!r} was given, but no method uses it; {hint}remove the prompt."
             )
     for init, name in inits.items():
         if init not in found:

@@ -15,7 +15,7 @@ from otpt.registry import NONE, Count, Fraction, NonNegative, Positive, aggregat
 FROM_FEATURES = {"calibrate": (NONE,)}
 """Aggregations that compute their own logits cannot be combined with a calibrator."""
 ROUNDS, TOLERANCE = 5, 1e-6
-"""MTA: iterations of the outer loop, maximum iterations of the inner loops and their tolerance."""
+"""MTA: number of iterations of each loop, and the tolerance at which the inner loops stop early."""
 
 CleanWeight = Annotated[float, Field(ge=0, lt=1)]
 

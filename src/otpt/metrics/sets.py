@@ -73,7 +73,7 @@ def lower_confidence_bound(successes: int, trials: int, alpha: float) -> float:
     """Return the Clopper–Pearson lower bound of a probability, the p with P[Bin(n, p) ≥ k] = α."""
     if not 0 <= successes <= trials or trials < 1:
         raise OtptError(
-            f"Got {successes} successes in {trials} trials; expected at least 1 trial and 0 to {trials} successes."
+            f"Got {successes} successes in {trials} trials; expected trials >= 1 and no more successes than trials."
         )
     if not 0 < alpha < 1:
         raise OtptError(f"The error probability alpha is {alpha}; expected a number between 0 and 1.")
