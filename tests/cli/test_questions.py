@@ -58,10 +58,21 @@ def test_predict(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: 
     assert "otpt-maps" in where
     assert len(list((folder / "otpt-maps").glob("*.png"))) == 1
     _, out, err = run(capsys, "predict", image, "--classes", *NAMES, "--multi-label", *model)
-    assert json.loads(out)["method"] == "multi-label", err
+    found = json.loads(out)
+    assert found["method"] == "multi-label", err
+    assert found["labels_above"] == [each["label"] for each in found["top"] if each["probability"] >= 0.5]
     more = ("--methods", "zero-shot", "--groups", folder / "groups.csv")
     _, out, err = run(capsys, "predict", image, "--classes", *NAMES, *more, *model)
     assert set(json.loads(out)["groups"]) == {"fruit"}, err
+    words = ("--classes", *NAMES, *more, "--backbone", "pocket", "--threads", 1, "--threshold", 0)
+    assert run(capsys, "predict", image, *words, "--out", folder / "groups-out.csv")[0] == 0
+    row = pd.read_csv(folder / "groups-out.csv").iloc[0]
+    assert row["back_off"] == row["label"], "the most specific answer above 0 is a class"
+    assert row["back_off_confidence"] == pytest.approx(row["confidence"])
+    assert 0 <= row["group fruit"] <= 1
+    labels = ("--classes", *NAMES, "--multi-label", "--backbone", "pocket", "--threads", 1, "--threshold", 0)
+    assert run(capsys, "predict", image, *labels, "--out", folder / "labels-out.csv")[0] == 0
+    assert set(pd.read_csv(folder / "labels-out.csv").labels_above[0].split(" | ")) == set(NAMES)
 
 
 @pytest.fixture(scope="module")

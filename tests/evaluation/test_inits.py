@@ -138,7 +138,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
     assert "two prompts of the kind 'coop'" in sentence(methods=["coop"], contexts=[coop(), coop(1)])
     assert "no method starts from words (coop)" in sentence(methods=["coop"], contexts=[coop()], prompts=["a"])
     assert "none.pt" in sentence(methods=["coop"], contexts=[tmp_path / "none.pt"])
-    assert "512 wide" in sentence(methods=["coop"], contexts=[CoopContext(normal(4, 512, seed=0))])
+    assert "width 512" in sentence(methods=["coop"], contexts=[CoopContext(normal(4, 512, seed=0))])
     other = CoopContext(normal(6, 4, 64, seed=0), ("a", "b", "c", "d", "e", "f"))
     assert "its class 1 is" in sentence(methods=["coop"], contexts=[other])
 

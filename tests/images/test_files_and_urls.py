@@ -148,7 +148,7 @@ def test_file_objects_are_read_from_their_start_and_left_where_they_stood(tmp_pa
     path.write_bytes(data)
     with path.open("rb") as file:
         np.testing.assert_array_equal(np.asarray(open_image(file)), PIXELS)
-    for wrong, words in ((path.open("rb"), "closed file"), (io.StringIO("text"), "yields str, not bytes")):
+    for wrong, words in ((path.open("rb"), "closed file"), (io.StringIO("text"), "str, not bytes")):
         if "closed" in words:
             wrong.close()
         with pytest.raises(OtptError, match=words):

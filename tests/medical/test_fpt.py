@@ -182,7 +182,7 @@ def test_end_to_end(vit: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str
     settings = EvaluationSettings(methods=METHODS, plugins={"trained": [str(file) for file in files]})
     with pytest.raises(OtptError, match="for the classes covid, dog, normal; this data set has covid, normal"):
         evaluate(dataset(), frozen, settings, out=tmp_path / "other")
-    with pytest.raises(OtptError, match="Method 'o-tpt' needs a text tower"):
+    with pytest.raises(OtptError, match="Method 'o-tpt' needs"):
         evaluate(dataset(), frozen, EvaluationSettings(methods=["o-tpt"]), out=tmp_path / "other")
     code, _, err = run(capsys, *command[:5], "--no-cache", "--out", tmp_path / "none", *model)
     assert (code, "make it with 'otpt train fpt'" in err) == (2, True)

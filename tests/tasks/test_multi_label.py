@@ -141,7 +141,7 @@ def test_calibrated_on_labelled_images(tmp_path: Path) -> None:
     np.testing.assert_array_equal(again.predict(_canvas(CANVASES[0])).probabilities, after.probabilities)
     with pytest.raises(OtptError, match="4 classes, not for these 2"):
         again.set_classes(["cat", "dog"])
-    with pytest.raises(OtptError, match="coverage"):
+    with pytest.raises(OtptError, match="Coverage"):
         Calibrated(fitted, coverage=0.9)
 
 

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from cyclopts import App, CycloptsError, Parameter, _convert
 from cyclopts.argument import Argument
-from cyclopts.exceptions import UnknownOptionError, UnusedCliTokensError, ValidationError
+from cyclopts.exceptions import MissingArgumentError, UnknownOptionError, UnusedCliTokensError, ValidationError
 
 from otpt.cli.commands import ELSEWHERE, HELP, help_width, print_entry
 from otpt.cli.terminal import note
@@ -79,6 +79,8 @@ def _sentence(error: CycloptsError, name: str) -> str:
             text = f"Unknown option: {given}. Did you mean --help?"
         elif given in ELSEWHERE:
             text = f"Unknown option: {given}; {ELSEWHERE[given]}."
+    elif isinstance(error, MissingArgumentError) and error.argument and not error.argument.tokens:
+        text = f"{error.argument.name} is required."
     elif isinstance(error, UnusedCliTokensError):
         text = f"Unexpected argument: {' '.join(error.unused_tokens or ())}."
     elif isinstance(error, ValidationError) and error.argument:
@@ -123,7 +125,7 @@ def _group(argument: Argument) -> str:
 def _spelling(argument: Argument) -> str:
     if not argument.name.startswith("-"):
         return _metavar(argument)
-    value = "" if argument.token_count()[0] == 0 else f" {_metavar(argument)}"
+    value = "" if argument.token_count()[0] == 0 or "bool" in str(argument.hint) else f" {_metavar(argument)}"
     return f"{', '.join(argument.names)}{value}{' …' if value and _is_several(argument) else ''}"
 
 

@@ -69,7 +69,7 @@ PluginOptions: Any = Parameter(name="*")(
 class EvaluationOptions:
     """The options that `evaluate`, `sweep`, `calibrate` and `certify` share."""
 
-    seeds: Annotated[o.Numbers, o.seeds("seeds of the views (default: 0; of certify's noise: 3)")] = None
+    seeds: Annotated[o.Numbers, o.seeds("seeds of the views, or of certify's noise (default: 0; certify: 3)")] = None
     method: o.MethodOptions = o.MethodOptions()
     data: o.DataOptions = o.DataOptions()
     model: o.ModelOptions = o.ModelOptions()

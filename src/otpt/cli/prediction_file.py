@@ -32,7 +32,8 @@ from otpt.files import as_json, csv_cell, write_atomically
 _FLUSH_SECONDS, _REMOTE_SECONDS = 3.0, 15.0
 _PART_ROWS = 10_000
 _FIRST = ("image", "method", "label", "confidence")
-_TEXTS = ("image", "id", "method", "label", "set", "flags", "error")
+_TEXTS = ("image", "id", "method", "label", "set", "labels_above", "back_off", "flags", "error")
+_NESTED = ("top", "flags", "extras", "set", "labels_above", "groups", "back_off")
 
 Row = dict[str, Any]
 
@@ -354,9 +355,15 @@ def flat_row(row: Row, top: int | None) -> Row:
         return row
     ranked = list(enumerate(row.get("top", ()), start=1)) if top else []
     return {
-        **{name: value for name, value in row.items() if name not in ("top", "flags", "extras", "set")},
+        **{name: value for name, value in row.items() if name not in _NESTED},
         **{f"{name}_{rank}": each[name] for rank, each in ranked for name in ("label", "probability")},
-        **({"set": " | ".join(row["set"])} if "set" in row else {}),
+        **{name: " | ".join(row[name]) for name in ("set", "labels_above") if name in row},
+        **{f"group {name}": value for name, value in row.get("groups", {}).items()},
+        **(
+            {"back_off": row["back_off"]["name"], "back_off_confidence": row["back_off"]["confidence"]}
+            if "back_off" in row
+            else {}
+        ),
         "flags": " ".join(row["flags"]),
         **row.get("extras", {}),
     }

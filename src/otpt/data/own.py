@@ -182,7 +182,7 @@ def _read_paths(file: Path, label: str) -> tuple[pd.DataFrame, tuple[str, ...]]:
     if path is None or label not in table:
         raise OtptError(
             f"The table {str(file)!r} has the columns {', '.join(map(repr, table.columns)) or 'none'}; expected 'path' "
-            f"(or 'file') and {label!r}. Rename the columns that hold them."
+            f"(or 'file') and {label!r}. Rename the columns; with several labels per image, use --multi-label."
         )
     return table, tuple(each.replace("\\", "/") for each in table[path])
 

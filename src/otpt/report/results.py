@@ -231,6 +231,8 @@ def check_names(kind: str, names: Iterable[str] | None, known: Iterable[str]) ->
     found = list(dict.fromkeys(names))
     for name in found:
         if name not in known:
+            if kind in ("method", "data set"):
+                raise OtptError(f"The runs have no {kind} {name!r}; they have {', '.join(known)}.")
             raise unknown(kind, name, known)
     if not found:
         raise OtptError(f"No {kind} was chosen; the runs hold {', '.join(known)}.")
