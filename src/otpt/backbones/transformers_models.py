@@ -89,7 +89,7 @@ def clip_config(whole: dict[str, Any], source: str) -> dict[str, Any]:
             f"{source} has the activations {', '.join(sorted(activations))}; expected QuickGELU in both towers, or "
             "GELU in both."
         )
-    # in configurations before transformers 4.31, 2 stands for the largest id, which CLIP uses
+    # in configurations before transformers 4.31, 2 means the largest id, which CLIP uses
     largest = text["eos_token_id"] in (2, text["vocab_size"] - 1)
     return {
         "embed_dim": whole["projection_dim"],
