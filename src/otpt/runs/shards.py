@@ -190,7 +190,7 @@ def write_table(path: Path, table: pa.Table, metadata: dict[str, str], *, durabl
 
 
 def write_shard(path: Path, shard: Shard, classes: Sequence[str]) -> None:
-    """Write a shard; one that a power failure tears is damaged and computed again."""
+    """Write a shard; readers detect an incomplete one by its checksums and compute it again."""
     sums = base64.b64encode(shard.class_sums.astype("<f8").tobytes()).decode()
     content = json.dumps({"classes": list(classes), "class_sums": sums, "types": _types(shard.table)})
     write_table(path, shard.table, {_METADATA: content, _CHECKSUM: str(zlib.crc32(content.encode()))}, durable=False)

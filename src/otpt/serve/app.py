@@ -119,7 +119,7 @@ async def _refuse(request: Request, error: Exception) -> Response:
 
 
 class StrictRoute(APIRoute):
-    """Checks the content type before the body is parsed; JSON is parsed by :class:`_Request`."""
+    """Route that checks the content type before parsing the body; :class:`_Request` parses JSON."""
 
     def get_route_handler(self) -> Callable[[Request], Any]:
         """Return FastAPI's handler, preceded by these checks."""
