@@ -7,61 +7,93 @@ clf.predict("dog.jpg").label
 
 from __future__ import annotations
 
+import threading
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from dataclasses import dataclass
 from html import escape
+from inspect import signature
 from itertools import chain, repeat
+from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Literal, cast, overload
 
 import numpy as np
+import numpy.typing as npt
 import torch
+from PIL import Image
 from torch import Tensor
 
-from otpt.backbones import Backbone, load_backbone, open_clip_tags
+from otpt.backbones import Backbone, as_backbone, load_backbone, open_clip_tags
 from otpt.calibration import Calibrated, Calibration, fit_calibration, fit_label_calibration
-from otpt.data.own import read_label_sets
-from otpt.errors import OtptError, unknown
-from otpt.features.inputs import ImageInput, image_inputs, is_one_image
-from otpt.features.pipeline import EncodedImage, FeaturePipeline, ImageTask, embed
+from otpt.decision import CalibrationSource, Decision
+from otpt.errors import OtptError
+from otpt.explain import HeatMap
+from otpt.explain import explain as explain_label
+from otpt.export import export_onnx
+from otpt.features.inputs import image_inputs, is_one_image
+from otpt.features.pipeline import FeaturePipeline, ImageTask, embed
+from otpt.files import Json
 from otpt.images import LIMITS, ImageSource, UrlLimits
+from otpt.labels import label_indices, read_label_sets
 from otpt.methods import (
+    MULTI_LABEL,
     Method,
+    Output,
     Predictor,
+    Protocol,
+    Task,
     calibration_facts,
     check_fit,
-    columns,
     get_method,
     get_methods,
     stream,
     text_state,
 )
-from otpt.prediction import Failure, Prediction, predictions
-from otpt.prompts import DEFAULT_PROMPTS, Prompt, Templates, TextFeatures
-from otpt.settings import DEFAULT_METHOD, MULTI_LABEL, Settings
+from otpt.prediction import Failure, Prediction, Predictions, make_predictions
+from otpt.prompts import Prompt, Templates, TextFeatures
+from otpt.records import Frozen, sort_keywords
 from otpt.views import ViewRecipe
 
-if TYPE_CHECKING:
-    from otpt.tasks.explain import HeatMap
-
 _MAX_PREDICTORS = 8
-"""Maximum number of cached predictors, one per class list and tuple of methods."""
+"""Maximum number of cached predictors, one per task and tuple of methods."""
 
-Labels = tuple[tuple[str, ...], str | None]
-"""Candidate labels of a call, and the template or None."""
+OneImage = str | bytes | PathLike[str] | Image.Image
+"""Images that cannot be mistaken for several."""
+ArrayImage = npt.NDArray[np.generic] | Tensor
+"""One image (C, H, W) or (H, W, C), or a batch (B, C, H, W)."""
+BACKBONE_OPTIONS = tuple(name for name in signature(load_backbone).parameters if name not in ("model", "spec", "device"))
+"""Keywords of :func:`load` that are passed to :func:`otpt.backbones.load_backbone`."""
+CandidateLabels = str | Sequence[str] | Sequence[Sequence[str]]
+Errors = Literal["raise", "return"]
 
-CalibrationSource = str | Path | Calibration | Calibrated
+
+@dataclass(frozen=True, eq=False)
+class _Asked:
+    """Key of an image: its name and position, how it is read, and the predictor of its classes."""
+
+    name: str
+    position: int
+    source: Callable[[], ImageSource]
+    predictor: Predictor
+
+    def __str__(self) -> str:
+        return self.name
 
 
 class Classifier:
-    """Image classifier: a backbone, a method and a list of classes.
+    """Image classifier: a backbone and three records.
+
+    :class:`~otpt.Task` says what is asked, :class:`~otpt.Protocol` how images become probabilities, and
+    :class:`~otpt.Decision` what is done with them. A classifier can be called from several threads.
 
     Args:
-        backbone: model returned by :func:`otpt.backbones.load_backbone`.
-        method: method name ("o-tpt"), TOML file ("mine.toml"), :class:`Method` or :class:`otpt.settings.Settings`.
+        backbone: model returned by :func:`otpt.backbones.load_backbone`, or an object with the same interface.
+        method: method name ("o-tpt"), TOML file ("mine.toml") or :class:`Method`; the default depends on the task.
         urls: limits for downloads from http(s) URLs; None rejects URLs.
-        fields: fields of :class:`otpt.settings.Settings`, such as ``views=16``, ``seed=1`` or ``classes=[…]``.
+        fields: fields of the three records, such as ``views=16``, ``seed=1`` or ``classes=[…]``; or whole records as
+            ``task``, ``protocol`` and ``decision``.
 
     Example:
         >>> import otpt
@@ -73,57 +105,93 @@ class Classifier:
     def __init__(
         self,
         backbone: Backbone,
-        method: str | Method | Settings = DEFAULT_METHOD,
+        method: str | Method | None = None,
         *,
         urls: UrlLimits | None = LIMITS,
-        **fields: Any,
+        **fields: object,
     ) -> None:
         if isinstance(backbone, str):
             raise OtptError(f"Classifier takes a loaded backbone, not {backbone!r}; write otpt.load({backbone!r}).")
-        if isinstance(method, Settings):
-            settings = method.replace(**fields) if fields else method
-        else:
-            settings = Settings(methods=(method,), **fields)
-        self.backbone, self.urls = backbone, urls
-        if settings.examples is not None:
-            settings = self._encode_examples(settings)
-        self.settings = settings
-        self._predictors: OrderedDict[tuple[Labels | None, tuple[Method, ...]], Predictor] = OrderedDict()
+        self.backbone = as_backbone(backbone)
+        self.urls = urls
+        self._initial_task, self._protocol, self._decision = read_records(method, fields)
+        self._task = self._initial_task
+        self._lock = threading.RLock()
+        self._predictors: OrderedDict[tuple[Task, tuple[Method, ...] | None], Predictor] = OrderedDict()
         self._calibrations: dict[str, Calibrated] = {}
-        if settings.contexts:
-            _ = settings.learned  # read the files now, to fail early
-        if settings.calibrations:
-            self.use_calibrations(settings.calibrated, settings.methods)
-        if settings.classes:
-            self._set(settings)
-        else:
-            check_fit(backbone, settings, settings.methods[:1], texts=False, trained=False)
+        protocol = self.protocol.for_task(self.task)
+        check_fit(self.backbone, Task(), protocol, protocol.methods[:1], texts=False, trained=False)
+        if self.decision.calibrations:
+            self._calibrations = self.decision.by_method(protocol.methods)
+        if self.task.classes:
+            self._set(self._task)
+        self._ready = True
+
+    def __setattr__(self, name: str, value: object) -> None:
+        declared = getattr(type(self), name, None)
+        settable = declared.fset is not None if isinstance(declared, property) else name in vars(self)
+        if "_ready" in vars(self) and not settable:
+            raise AttributeError(
+                f"The attribute {name!r} of a Classifier cannot be set; give settings to otpt.load or Classifier(…), "
+                "classes to set_classes, and calibrations to use_calibrations."
+            )
+        super().__setattr__(name, value)
+
+    @property
+    def task(self) -> Task:
+        """What is asked: classes and texts."""
+        return self._task
+
+    @property
+    def protocol(self) -> Protocol:
+        """How images become probabilities: methods and views."""
+        return self._protocol
+
+    @property
+    def decision(self) -> Decision:
+        """What is done with probabilities: calibrations, prediction sets, abstention and rejection."""
+        return self._decision
 
     @property
     def method(self) -> Method:
-        """Default method."""
-        return self.settings.methods[0]
+        """Default method; may be set to a name or a :class:`Method`."""
+        return self.protocol.for_task(self.task).methods[0]
+
+    @method.setter
+    def method(self, value: str | Method) -> None:
+        protocol = self.protocol.replace(methods=(value,))
+        resolved = protocol.for_task(self.task)
+        if self.task.classes:
+            self._predictor(self.task, resolved.methods)
+        else:
+            check_fit(self.backbone, self.task, resolved, resolved.methods, texts=False, trained=False)
+        with self._lock:
+            self._protocol = protocol
+            self._predictors.clear()
 
     @property
     def class_names(self) -> tuple[str, ...]:
         """Class names."""
-        return self._settings_for(None).classes
+        return self._asked_task().classes
 
     @property
     def seed(self) -> int:
         """Random seed of the views."""
-        return self.settings.seed
+        return self.protocol.seed
 
     @property
     def recipe(self) -> ViewRecipe:
         """View recipe of methods that use several views."""
-        return self.settings.recipe
+        return self.protocol.recipe
 
     @property
     def text_features(self) -> Tensor:
         """Unit text features (C, D) of the classes under the method's initial prompt."""
-        group: Any = self._predictor((self.method,)).groups[0]
-        features: Tensor = group.state.class_features(group.state.text_features)
+        group = self._predictor(self._asked_task(), (self.method,)).groups[0]
+        state = getattr(group, "state", None)
+        if state is None:
+            raise OtptError(f"The method {self.method.name!r} has no text features.")
+        features: Tensor = state.class_features(state.text_features)
         return features.detach()
 
     @property
@@ -132,80 +200,109 @@ class Classifier:
         return self._calibrations
 
     def __repr__(self) -> str:
-        names = self.settings.classes
+        names = self.task.classes
         shown = ", ".join(map(repr, names[:3])) + (", …" if len(names) > 3 else "")
         classes = f"{len(names)} ({shown})" if names else "not set"
         return f"Classifier({self.backbone.name!r}, method={self.method.name!r}, classes: {classes})"
 
     def _repr_html_(self) -> str:
-        rows = {"model": self.backbone.name, "method": self.method.name, "classes": repr(list(self.settings.classes))}
+        rows = {"model": self.backbone.name, "method": self.method.name, "classes": repr(list(self.task.classes))}
         cells = "".join(f"<tr><th>{name}</th><td>{escape(text[:300])}</td></tr>" for name, text in rows.items())
         return f"<table>{cells}</table>"
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Exclude the cached text features, which are recomputed on demand."""
-        return {**vars(self), "_predictors": OrderedDict()}
+    def __getstate__(self) -> dict[str, object]:
+        """Exclude the lock and the cached text features, which are recomputed on demand."""
+        return {name: value for name, value in vars(self).items() if name not in ("_lock", "_predictors")}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        vars(self).update(state, _lock=threading.RLock(), _predictors=OrderedDict())
 
     def set_classes(
         self,
         names: Sequence[str] | Mapping[str, str | Sequence[str]] | None = None,
         prompt: str | Prompt | None = None,
         *,
-        allow_duplicates: bool = False,
-        attributes: Mapping[str, Sequence[str]] | str | Path | None = None,
+        allow_duplicates: bool | None = None,
         templates: Templates | Sequence[str | Callable[[str], str]] | None = None,
         text_features: Tensor | None = None,
-        groups: Mapping[str, Any] | str | Path | None = None,
+        groups: Mapping[str, object] | str | Path | None = None,
         examples: Mapping[str, Sequence[ImageSource]] | str | Path | None = None,
     ) -> Classifier:
         """Set the classes, compute their text features and return the classifier.
 
+        What is not given here is as it was given to :func:`load` or the constructor.
+
         Args:
             names: class names, or {name: descriptions} to average the text features of the descriptions. A single
-                name predicts the probability that it is present. Optional with ``examples``.
+                name predicts the probability that it is present. Optional with ``examples`` or ``groups``.
             prompt: context words ("a photo of a") or a :class:`Prompt`.
             allow_duplicates: accept duplicate names; ImageNet has two.
-            attributes: {name: attributes} with equally many attributes per class, or a file, for methods that use
-                attributes (``tca``).
             templates: sentences with ``{}`` for the class name, or functions of it; their text features are averaged.
             text_features: (C, D), precomputed with the same model, of any norm. Descriptions, templates and text
                 features have no context, so they require a method that does not tune one (``zero-shot``, ``zero``,
                 ``tps`` …).
-            groups: {group: class names}, optionally nested, or a CSV file; see :mod:`otpt.tasks.groups`.
-            examples: {class name: images}, or a folder with one sub-folder per class, in place of the texts or in
-                addition to them; changes the default method to ``gda``. See :mod:`otpt.tasks.examples`.
+            groups: {group: class names}, optionally nested, or a CSV file; see :mod:`otpt.groups`.
+            examples: {class name: images}, or a folder with one sub-folder per class; changes the default method to
+                ``gda``. Classes with examples are known by them, and by their names too if each class has examples;
+                the others are known by their names. See :mod:`otpt.methods.few_shot`.
         """
-        given = {"prompt": prompt, "templates": templates, "text_features": text_features}
-        several = [name for name, value in given.items() if value is not None]
-        several += ["descriptions"] if isinstance(names, Mapping) else []
-        if len(several) > 1:
-            raise OtptError(f"{' and '.join(several)} cannot be combined; pass only one of them.")
-        changes: dict[str, Any] = {"texts": None if text_features is None else TextFeatures(text_features)}
-        if templates is not None:
-            changes["texts"] = changes["templates"] = templates
-        self._set(
-            self.settings.replace(
-                methods=self.settings.asked_methods,
-                classes=() if names is None else names,
-                examples=examples,
-                prompts=None if prompt is None else (prompt,),
-                allow_duplicates=allow_duplicates,
-                attributes=attributes,
-                groups=groups,
-                **changes,
-            )
-        )
+        changes: dict[str, object] = {
+            "classes": () if names is None else names,
+            "groups": groups,
+            "examples": examples,
+        }
+        texts = {"prompt": prompt, "templates": templates, "text_features": text_features}
+        changes |= {name: value for name, value in texts.items() if value is not None}
+        if allow_duplicates is not None:
+            changes["allow_duplicates"] = allow_duplicates
+        self._set(_with_classes(self._initial_task, changes))
         return self
 
     def to(self, device: str | torch.device) -> Classifier:
         """Move the model to a device and return the classifier."""
-        self.backbone = self.backbone.to(device)
-        self._predictors.clear()
+        with self._lock:
+            self.backbone = self.backbone.to(device)
+            self._predictors.clear()
         return self
 
+    @overload
     def __call__(
-        self, images: Any, candidate_labels: str | Sequence[str] | Sequence[Sequence[str]] | None = None, **more: Any
-    ) -> Any:
+        self,
+        images: OneImage,
+        candidate_labels: CandidateLabels | None = ...,
+        *,
+        hypothesis_template: str | None = ...,
+        method: str | Method | None = ...,
+    ) -> Prediction: ...
+
+    @overload
+    def __call__(
+        self,
+        images: ArrayImage,
+        candidate_labels: CandidateLabels | None = ...,
+        *,
+        hypothesis_template: str | None = ...,
+        method: str | Method | None = ...,
+    ) -> Prediction | Predictions: ...
+
+    @overload
+    def __call__(
+        self,
+        images: Iterable[object],
+        candidate_labels: CandidateLabels | None = ...,
+        *,
+        hypothesis_template: str | None = ...,
+        method: str | Method | None = ...,
+    ) -> Predictions: ...
+
+    def __call__(
+        self,
+        images: object,
+        candidate_labels: CandidateLabels | None = None,
+        *,
+        hypothesis_template: str | None = None,
+        method: str | Method | None = None,
+    ) -> Prediction | Predictions:
         """Predict with the arguments of Hugging Face's pipeline; see :meth:`predict`.
 
         ``candidate_labels``, a list or a comma-separated string, replaces the classes of :meth:`set_classes` for this
@@ -213,20 +310,78 @@ class Classifier:
         lists gives the classes of each image; methods that tune no context encode each distinct text once. A
         :class:`Prediction` is a sequence like the pipeline's result, best label first.
         """
-        return self.predict(images, candidate_labels=candidate_labels, **more)
+        result = self.predict(
+            cast(OneImage, images),
+            method=method,
+            candidate_labels=candidate_labels,
+            hypothesis_template=hypothesis_template,
+        )
+        return result
+
+    @overload
+    def predict(
+        self,
+        images: OneImage,
+        *,
+        method: str | Method | None = ...,
+        image_id: str | None = ...,
+        workers: int | None = ...,
+        errors: Literal["raise"] = ...,
+        candidate_labels: CandidateLabels | None = ...,
+        hypothesis_template: str | None = ...,
+    ) -> Prediction: ...
+
+    @overload
+    def predict(
+        self,
+        images: OneImage,
+        *,
+        method: str | Method | None = ...,
+        image_id: str | None = ...,
+        workers: int | None = ...,
+        errors: Literal["return"],
+        candidate_labels: CandidateLabels | None = ...,
+        hypothesis_template: str | None = ...,
+    ) -> Prediction | Failure: ...
+
+    @overload
+    def predict(
+        self,
+        images: ArrayImage,
+        *,
+        method: str | Method | None = ...,
+        image_id: str | None = ...,
+        workers: int | None = ...,
+        errors: Errors = ...,
+        candidate_labels: CandidateLabels | None = ...,
+        hypothesis_template: str | None = ...,
+    ) -> Prediction | Failure | Predictions: ...
+
+    @overload
+    def predict(
+        self,
+        images: Iterable[object],
+        *,
+        method: str | Method | None = ...,
+        image_id: str | None = ...,
+        workers: int | None = ...,
+        errors: Errors = ...,
+        candidate_labels: CandidateLabels | None = ...,
+        hypothesis_template: str | None = ...,
+    ) -> Predictions: ...
 
     def predict(
         self,
-        images: Any,
+        images: object,
         *,
         method: str | Method | None = None,
         image_id: str | None = None,
         workers: int | None = None,
-        errors: str = "raise",
-        candidate_labels: str | Sequence[str] | Sequence[Sequence[str]] | None = None,
+        errors: Errors = "raise",
+        candidate_labels: CandidateLabels | None = None,
         hypothesis_template: str | None = None,
-    ) -> Any:
-        """Return the :class:`Prediction` of one image, or a list of them for several images.
+    ) -> Prediction | Failure | Predictions:
+        """Return the :class:`Prediction` of one image, or :class:`Predictions` of several.
 
         Args:
             images: image accepted by :func:`otpt.images.open_image`, or an iterable of images.
@@ -235,50 +390,84 @@ class Classifier:
             workers: number of threads that decode and augment images in advance; one per core by default.
             errors: "raise" an error at the first unusable image, or "return" a :class:`Failure` instead.
             candidate_labels, hypothesis_template: classes of this call; see :meth:`__call__`.
+
+        Returns:
+            The prediction of one image; for several, a list with ``to_pandas()`` and ``plot()``.
         """
         if errors not in ("raise", "return"):
             raise OtptError(f"errors is {errors!r}; expected 'raise' or 'return'.")
         one = is_one_image(images)
-        chosen = None if method is None else (get_method(method),)
-        predictor: Predictor | list[Predictor]
-        if isinstance(candidate_labels, (list, tuple)) and any(not isinstance(each, str) for each in candidate_labels):
-            predictor = self._predictors_of(candidate_labels, hypothesis_template, chosen)
-        else:
-            if candidate_labels is None and hypothesis_template is not None:
-                raise OtptError("hypothesis_template needs candidate_labels; pass both, or call set_classes.")
-            labels = None if candidate_labels is None else candidates(candidate_labels, hypothesis_template)
-            predictor = self._predictor(chosen or self._settings_for(labels).methods[:1], labels)
-        ids = None if image_id is None else [image_id]
-        found: list[Any] = []
-        for position, (image, answer) in enumerate(self._answers(images, predictor, ids, workers, one=one)):
-            if not isinstance(answer, Exception):
-                found.extend(answer.values())
-            elif errors == "return" and isinstance(answer, OtptError):
-                found.append(Failure(image.task.key, position, answer))
+        methods = None if method is None else (get_method(method),)
+        predictors = self._predictors_for(candidate_labels, hypothesis_template, methods)
+        image_ids = None if image_id is None else [image_id]
+        results = Predictions()
+        for asked, answer in self._answers(images, predictors, image_ids, workers, one=one):
+            if not isinstance(answer, OtptError):
+                results.extend(answer.values())
+            elif errors == "return":
+                results.append(Failure(asked.name, asked.position, answer))
             else:
-                raise answer if one else OtptError(f"Cannot use image {position + 1} of the list: {answer}")
-        return found[0] if one else found
+                raise answer if one else OtptError(f"Cannot use image {asked.position + 1} of the list: {answer}")
+        return results[0] if one else results
 
-    def compare(self, images: Any, methods: Sequence[str | Method], *, image_id: str | None = None) -> Any:
+    @overload
+    def compare(
+        self, images: OneImage, methods: Sequence[str | Method], *, image_id: str | None = ...
+    ) -> dict[str, Prediction]: ...
+
+    @overload
+    def compare(
+        self, images: ArrayImage, methods: Sequence[str | Method], *, image_id: str | None = ...
+    ) -> dict[str, Prediction] | list[dict[str, Prediction]]: ...
+
+    @overload
+    def compare(
+        self, images: Iterable[object], methods: Sequence[str | Method], *, image_id: str | None = ...
+    ) -> list[dict[str, Prediction]]: ...
+
+    def compare(
+        self, images: object, methods: Sequence[str | Method], *, image_id: str | None = None
+    ) -> dict[str, Prediction] | list[dict[str, Prediction]]:
         """Return {method name: prediction} of one image, or a list of such dicts; views are encoded once."""
         one = is_one_image(images)
-        ids = None if image_id is None else [image_id]
-        found = []
-        for _, answer in self._answers(images, self._predictor(get_methods(methods)), ids, one=one):
-            if isinstance(answer, Exception):
+        image_ids = None if image_id is None else [image_id]
+        predictor = self._predictor(self._asked_task(), get_methods(methods))
+        results = []
+        for _, answer in self._answers(images, repeat(predictor), image_ids, one=one):
+            if isinstance(answer, OtptError):
                 raise answer
-            found.append(answer)
-        return found[0] if one else found
+            results.append(answer)
+        return results[0] if one else results
+
+    @overload
+    def stream(
+        self,
+        images: Iterable[object],
+        methods: None = ...,
+        *,
+        image_ids: Iterable[str] | None = ...,
+        workers: int | None = ...,
+    ) -> Iterator[Prediction | Failure]: ...
+
+    @overload
+    def stream(
+        self,
+        images: Iterable[object],
+        methods: Sequence[str | Method],
+        *,
+        image_ids: Iterable[str] | None = ...,
+        workers: int | None = ...,
+    ) -> Iterator[dict[str, Prediction] | Failure]: ...
 
     def stream(
         self,
-        images: Iterable[Any],
+        images: Iterable[object],
         methods: Sequence[str | Method] | None = None,
         *,
         image_ids: Iterable[str] | None = None,
         workers: int | None = None,
-    ) -> Iterator[Any]:
-        """Lazily yield the predictions of images in order; an unusable image yields its error.
+    ) -> Iterator[Prediction | Failure] | Iterator[dict[str, Prediction] | Failure]:
+        """Lazily yield the predictions of images in order; an unusable image yields a :class:`Failure`.
 
         Args:
             images: iterable of paths, PIL images, arrays or batches; data loader; torch or Hugging Face data set.
@@ -287,8 +476,25 @@ class Classifier:
             workers: number of threads that decode and augment images in advance; one per core by default.
         """
         chosen = (self.method,) if methods is None else get_methods(methods)
-        for _, found in self._answers(images, self._predictor(chosen), image_ids, workers):
-            yield found if methods is not None or isinstance(found, Exception) else found[self.method.name]
+        predictor = self._predictor(self._asked_task(), chosen)
+        return self._stream(images, predictor, image_ids, workers, by_method=methods is not None)
+
+    def _stream(
+        self,
+        images: Iterable[object],
+        predictor: Predictor,
+        image_ids: Iterable[str] | None,
+        workers: int | None,
+        *,
+        by_method: bool,
+    ) -> Iterator[Prediction | Failure] | Iterator[dict[str, Prediction] | Failure]:
+        for asked, answer in self._answers(images, repeat(predictor), image_ids, workers):
+            if isinstance(answer, OtptError):
+                yield Failure(asked.name, asked.position, answer)
+            elif by_method:
+                yield answer
+            else:
+                yield next(iter(answer.values()))
 
     def encode_views(self, image: ImageSource, *, image_id: str | None = None) -> Tensor:
         """Return the unit features (V, D) of an image's views, the clean view first."""
@@ -299,16 +505,20 @@ class Classifier:
             raise encoded
         return encoded.features[recipe.kind]
 
-    def embed(self, images: Any, *, views: int | ViewRecipe = 1, workers: int | None = None) -> Tensor:
+    def embed(self, images: object, *, views: int | ViewRecipe = 1, workers: int | None = None) -> Tensor:
         """Return the unit features of one image (D,) or of several (N, D), averaged over ``views`` views."""
         one = is_one_image(images)
-        found = []
-        given = [images] if one else images
-        for each in embed(self.backbone, given, views, seed=self.seed, workers=0 if one else workers, urls=self.urls):
-            if isinstance(each, OtptError):
-                raise each
-            found.append(torch.from_numpy(each))
-        return found[0] if one else torch.stack(found) if found else torch.empty(0, self.backbone.embed_dim)
+        inputs = [images] if one else cast(Iterable[object], images)
+        features = []
+        for feature in embed(
+            self.backbone, inputs, views, seed=self.seed, workers=0 if one else workers, urls=self.urls
+        ):
+            if isinstance(feature, OtptError):
+                raise feature
+            features.append(torch.from_numpy(feature))
+        if one:
+            return features[0]
+        return torch.stack(features) if features else torch.empty(0, self.backbone.embed_dim)
 
     def classify_features(self, views: Tensor, methods: Sequence[str | Method]) -> list[dict[str, Prediction]]:
         """Return {method name: prediction} for each image of view features (B, V, D), clean view first."""
@@ -317,24 +527,19 @@ class Classifier:
                 f"The features have shape {tuple(views.shape)}; expected (B, V, {self.backbone.embed_dim}), clean view "
                 "first; for one image pass features[None]."
             )
-        chosen = get_methods(methods)
-        outputs = self._predictor(chosen).of_features(views)
-        return [predictions(chosen, each, self.settings, self._calibrations) for each in outputs]
+        predictor = self._predictor(self._asked_task(), get_methods(methods))
+        return [self._named(predictor, outputs) for outputs in predictor.of_features(views)]
 
     def explain(self, image: ImageSource, label: str | None = None, *, crops: int = 64, seed: int = 0) -> HeatMap:
-        """Return the heat map of a label, by default the predicted one; see :func:`otpt.tasks.explain.explain`."""
-        from otpt.tasks.explain import explain
-
-        return explain(self, image, label, crops=crops, seed=seed)
+        """Return the heat map of a label, by default the predicted one; see :func:`otpt.explain.explain`."""
+        return explain_label(self, image, label, crops=crops, seed=seed)
 
     def export(self, path: str | Path) -> None:
-        """Write the classifier to an ONNX file; see :func:`otpt.tasks.export.export_onnx`."""
-        from otpt.tasks.export import export_onnx
-
+        """Write the classifier to an ONNX file; see :func:`otpt.export.export_onnx`."""
         export_onnx(self, path)
 
     def calibrate(
-        self, images: Iterable[ImageSource], labels: Sequence[Any], *, maps: Sequence[str] | None = None
+        self, images: Iterable[ImageSource], labels: Sequence[object], *, maps: Sequence[str] | None = None
     ) -> Calibration:
         """Fit a calibration on labelled images and apply it to all further predictions.
 
@@ -347,23 +552,24 @@ class Classifier:
         Returns:
             The :class:`~otpt.calibration.Calibration`; save it with ``.write("cal.json")``.
         """
-        several = self.method.adapt == MULTI_LABEL
-        given = read_label_sets(labels, self.class_names) if several else _label_indices(labels, self.class_names)
+        task, method = self._asked_task(), self.method
+        independent = method.adapt == MULTI_LABEL
+        present = read_label_sets(labels, task.classes) if independent else label_indices(labels, task.classes)
         if isinstance(images, Sized):  # fail early
-            _check_one_label_each(len(images), len(given))
-        found = []
-        for _, answer in self._answers(images, self._predictor((self.method,)), calibrations={}):
-            if isinstance(answer, Exception):
+            _check_one_label_each(len(images), len(present))
+        rows = []
+        predictor = self._predictor(task, (method,))
+        for _, answer in self._answers(images, repeat(predictor), calibrations={}):
+            if isinstance(answer, OtptError):
                 raise answer
-            found.append(answer[self.method.name].probabilities)
-        _check_one_label_each(len(found), len(given))
-        probabilities = np.array(found).reshape(len(found), len(self.class_names))
-        facts, origin = self._facts(self.method), {"dataset": "", "seed": self.seed}
-        if several:
-            calibration = fit_label_calibration(probabilities, np.array(given), facts, origin=origin)
+            rows.append(answer[method.name].probabilities)
+        _check_one_label_each(len(rows), len(present))
+        probabilities = np.array(rows).reshape(len(rows), len(task.classes))
+        facts, origin = self._facts(task, method), {"dataset": "", "seed": self.seed}
+        if independent:
+            calibration = fit_label_calibration(probabilities, present, facts, origin=origin)
         else:
-            indices = np.array(given, np.int64)
-            calibration = fit_calibration(probabilities, indices, facts, origin=origin, maps=maps)
+            calibration = fit_calibration(probabilities, present, facts, origin=origin, maps=maps)
         self.use_calibrations([calibration])
         return calibration
 
@@ -378,156 +584,227 @@ class Classifier:
         """
         if isinstance(calibrations, CalibrationSource):
             raise OtptError("calibrations is a single calibration; expected a list: pass [calibration].")
-        known = get_methods(methods or [self.method])
-        found = calibrations_by_method(self.settings.replace(calibrations=tuple(calibrations)).calibrated, known)
-        if self.settings.classes:
-            for method in known:
-                if method.name in found:
-                    found[method.name].calibration.check(self._facts(method))
-        self._calibrations = found
+        accepted = get_methods(methods or [self.method])
+        decision = self.decision.with_calibrations(calibrations)
+        by_method = decision.by_method(accepted)
+        if self.task.classes:
+            for method in accepted:
+                if method.name in by_method:
+                    by_method[method.name].calibration.check(self._facts(self.task, method))
+        self._decision, self._calibrations = decision, by_method
         return self
 
     def _answers(
         self,
-        images: Any,
-        predictor: Predictor | list[Predictor],
+        images: object,
+        predictors: Iterable[Predictor],
         image_ids: Iterable[str] | None = None,
         workers: int | None = None,
         *,
         one: bool = False,
         calibrations: Mapping[str, Calibrated] | None = None,
-    ) -> Iterator[tuple[EncodedImage, dict[str, Prediction] | Exception]]:
+    ) -> Iterator[tuple[_Asked, dict[str, Prediction] | OtptError]]:
         """Yield (image, predictions by method name or the error) in order.
 
-        ``predictor`` is one predictor for all images, or a list with one per image.
+        ``predictors`` has a predictor for each image, or repeats one.
         """
-        inputs: Iterable[ImageInput] = image_inputs([images] if one else images, image_ids)
-        if isinstance(predictor, list):
-            inputs = list(inputs)
-            if len(inputs) != len(predictor):
+        inputs = image_inputs([images] if one else cast(Iterable[object], images), image_ids)
+        if isinstance(predictors, list):
+            listed = list(inputs)
+            if len(listed) != len(predictors):
                 raise OtptError(
-                    f"candidate_labels has {len(predictor)} lists for {len(inputs)} images; expected one per image."
+                    f"candidate_labels has {len(predictors)} lists for {len(listed)} images; expected one per image."
                 )
-        each_one = predictor if isinstance(predictor, list) else repeat(predictor)
-        tasks = (
-            own.task(each.shown, each.source, image_id=each.image_id, urls=self.urls)
-            for own, each in zip(each_one, inputs, strict=False)
-        )
+            inputs = iter(listed)
+
+        def tasks() -> Iterator[ImageTask[_Asked]]:
+            for position, (predictor, image) in enumerate(zip(predictors, inputs, strict=False)):
+                asked = _Asked(image.shown, position, image.source, predictor)
+                yield predictor.image_task(asked, image.source, image_id=image.image_id, urls=self.urls)
+
         # fixed chunks make an image's features independent of the rest of the batch; a single image does not need them
         pipeline = FeaturePipeline(self.backbone, threads=0 if one else workers, fixed_chunks=not one)
-        used = self._calibrations if calibrations is None else calibrations
-        return (
-            (image, found if isinstance(found, Exception) else predictions(own.methods, found, own.settings, used))
-            for image, found in chain.from_iterable(stream(tasks, pipeline))
-            for own in [image.task.predictor]
+        batches = stream(tasks(), pipeline, lambda asked: asked.predictor)
+        for image, outputs in chain.from_iterable(batches):
+            asked = image.task.key
+            if isinstance(outputs, OtptError):
+                yield asked, outputs
+            elif isinstance(outputs, Exception):
+                raise outputs
+            else:
+                yield asked, self._named(asked.predictor, outputs, asked, calibrations)
+
+    def _named(
+        self,
+        predictor: Predictor,
+        outputs: Sequence[Output],
+        asked: _Asked | None = None,
+        calibrations: Mapping[str, Calibrated] | None = None,
+    ) -> dict[str, Prediction]:
+        """Return the predictions of one image by method name."""
+        return make_predictions(
+            predictor.methods,
+            outputs,
+            predictor.task,
+            self._calibrations if calibrations is None else calibrations,
+            threshold=self.decision.threshold,
+            image="" if asked is None else asked.name,
+            source=None if asked is None else asked.source,
         )
 
-    def _settings_for(self, labels: Labels | None) -> Settings:
-        """Return the settings, with the classes replaced by ``labels`` if given."""
-        if labels is not None:
-            prompts = None if labels[1] is None else (labels[1],)
-            return self.settings.replace(
-                methods=self.settings.asked_methods,
-                classes=labels[0],
-                prompts=prompts,
-                texts=None,
-                attributes=None,
-                groups=None,
-                examples=None,
-            )
-        if not self.settings.classes:
-            raise OtptError("No classes are set; call set_classes([...]) before predicting.")
-        return self.settings
+    def _asked_task(self, labels: Sequence[str] | None = None, template: str | None = None) -> Task:
+        """Return the task, with the classes replaced by ``labels`` if given."""
+        if labels is None:
+            if not self.task.classes:
+                raise OtptError("No classes are set; call set_classes([...]) before predicting.")
+            return self.task
+        changes: dict[str, object] = {"classes": labels, "groups": None, "examples": None}
+        if template is not None:
+            changes["prompt"] = template
+        return _with_classes(self._initial_task, changes)
 
-    def _predictor(self, methods: tuple[Method, ...], labels: Labels | None = None) -> Predictor:
-        """Return the predictor for the methods and classes from an LRU cache."""
+    def _predictor(self, task: Task, methods: tuple[Method, ...] | None = None) -> Predictor:
+        """Return the predictor for a task and methods, by default the first of the protocol, from an LRU cache."""
+        key = task, methods
+        with self._lock:
+            predictor = self._predictors.get(key)
+            if predictor is None:
+                predictor = self._new_predictor(task, methods)
+                while len(self._predictors) >= _MAX_PREDICTORS:
+                    self._predictors.popitem(last=False)
+                self._predictors[key] = predictor
+            self._predictors.move_to_end(key)
         if self._calibrations:
-            self._check_calibrations(methods, labels)
-        key = (labels, methods)
-        if key not in self._predictors:
-            settings = self._settings_for(labels)
-            # texts=False: the encoder tokenises them and checks their lengths
-            check_fit(self.backbone, settings, methods, texts=False, trained=False)
-            while len(self._predictors) >= _MAX_PREDICTORS:
-                self._predictors.popitem(last=False)
-            self._predictors[key] = Predictor(self.backbone, settings, methods)
-        self._predictors.move_to_end(key)
-        return self._predictors[key]
+            self._check_calibrations(task, predictor.methods)
+        return predictor
+
+    def _new_predictor(self, task: Task, methods: tuple[Method, ...] | None) -> Predictor:
+        protocol = self._protocol_for(task, methods)
+        self.decision.check_task(task)
+        # texts=False: the encoder tokenises them and checks their lengths
+        check_fit(self.backbone, task, protocol, protocol.methods, texts=False, trained=False)
+        return Predictor(self.backbone, [task], protocol, self.decision.rejection)
+
+    def _protocol_for(self, task: Task, methods: tuple[Method, ...] | None) -> Protocol:
+        """Return the protocol with the given methods, or with the first one of the protocol or task."""
+        if methods is not None:
+            return self.protocol.replace(methods=methods).for_task(task)
+        protocol = self.protocol.for_task(task)
+        return protocol.replace(methods=protocol.methods[:1])
+
+    def _predictors_for(
+        self, labels: CandidateLabels | None, template: str | None, methods: tuple[Method, ...] | None
+    ) -> Iterable[Predictor]:
+        """Return the predictor of all images, or a list with one for each image."""
+        if labels is None:
+            if template is not None:
+                raise OtptError("hypothesis_template needs candidate_labels; pass both, or call set_classes.")
+            return repeat(self._predictor(self._asked_task(), methods))
+        if isinstance(labels, str) or all(isinstance(label, str) for label in labels):
+            names = candidates(cast("str | Sequence[str]", labels))
+            return repeat(self._predictor(self._asked_task(names, template), methods))
+        lists = [candidates(names) for names in labels]
+        return self._predictors_of(lists, template, methods)
 
     def _predictors_of(
-        self, lists: Sequence[str | Sequence[str]], template: str | None, methods: tuple[Method, ...] | None
+        self, lists: Sequence[tuple[str, ...]], template: str | None, methods: tuple[Method, ...] | None
     ) -> list[Predictor]:
         """Return one predictor per list of candidate labels; texts in several lists are encoded once."""
-        labels = [candidates(each, template) for each in lists]
-        settings = {own: self._settings_for(own) for own in dict.fromkeys(labels)}
-        names = list(dict.fromkeys(name for own in settings.values() for name in own.classes))
-        texts: Tensor | None = None
-        made = {}
-        for own, each in settings.items():
-            chosen = methods or each.methods[:1]
-            if len(each.classes) == 1 or chosen[0].tunes or chosen[0].init != "words":
-                made[own] = self._predictor(chosen, own)
+        tasks = {names: self._asked_task(names, template) for names in dict.fromkeys(lists)}
+        all_names = list(dict.fromkeys(name for names in tasks for name in names))
+        features: Tensor | None = None
+        predictors: dict[tuple[str, ...], Predictor] = {}
+        for names, task in tasks.items():
+            protocol = self._protocol_for(task, methods)
+            method = protocol.methods[0]
+            if len(names) == 1 or method.tunes or method.init != "words" or not isinstance(task.texts, Prompt):
+                predictors[names] = self._predictor(task, methods)
                 continue
-            self._check_calibrations(chosen, own)
-            if texts is None:
-                together = each.replace(classes=names, allow_duplicates=True)
-                texts = text_state(self.backbone, together, (each.prompts or DEFAULT_PROMPTS)[0], ()).text_features
-            features = TextFeatures(texts[[names.index(name) for name in each.classes]])
-            made[own] = Predictor(self.backbone, each.replace(texts=features), chosen)
-        return [made[own] for own in labels]
+            self._check_calibrations(task, protocol.methods)
+            if features is None:
+                together = task.replace(classes=all_names, allow_duplicates=True)
+                budget = self.protocol.memory_budget
+                features = text_state(self.backbone, together, task.texts, memory_budget=budget).text_features
+            rows = features[[all_names.index(name) for name in names]]
+            described = task.replace(texts=TextFeatures(rows))
+            predictors[names] = Predictor(self.backbone, [described], protocol, self.decision.rejection)
+        return [predictors[names] for names in lists]
 
-    def _check_calibrations(self, methods: tuple[Method, ...], labels: Labels | None) -> None:
+    def _check_calibrations(self, task: Task, methods: Sequence[Method]) -> None:
         """Raise if a calibration was fitted with other classes or another prompt."""
         for method in methods:
             if method.name in self._calibrations:
-                self._calibrations[method.name].calibration.check(self._facts(method, labels))
+                self._calibrations[method.name].calibration.check(self._facts(task, method))
 
-    def _facts(self, method: Method, labels: Labels | None = None) -> dict[str, Any]:
+    def _facts(self, task: Task, method: Method) -> dict[str, Json]:
         """Return the facts that determine whether a calibration applies to a method."""
-        settings = self._settings_for(labels)
-        ((prompt, _),) = columns(settings, [method])
-        return calibration_facts(self.backbone, method, prompt, settings)
+        return calibration_facts(self.backbone, task, self.protocol, method)
 
-    def _encode_examples(self, settings: Settings) -> Settings:
-        if settings.examples.features is not None:
-            return settings
-        return settings.replace(examples=settings.examples.encode(self.backbone, self.urls))
-
-    def _set(self, settings: Settings) -> None:
-        """Apply new settings and compute the text features; on an error, restore the previous settings."""
-        if not settings.classes:
+    def _set(self, task: Task) -> None:
+        """Apply a new task and compute its text features; on an error, keep the previous task."""
+        if not task.classes:
             raise OtptError("The list of class names is empty; expected at least two names.")
-        if settings.examples is not None:
-            settings = self._encode_examples(settings)
-        before, self.settings = self.settings, settings
-        self._predictors.clear()
-        try:
-            self._predictor(settings.methods[:1])
-        except OtptError:
-            self.settings = before
-            raise
-        if len(self.settings.classes) == 1 and not self._calibrations:
+        if task.examples is not None:
+            task = task.replace(examples=task.examples.encode(self.backbone, self.urls))
+        with self._lock:
+            before = self._predictors
+            self._predictors = OrderedDict()
+            try:
+                self._predictor(task)
+            except OtptError:
+                self._predictors = before
+                raise
+            self._task = task
+        if len(task.classes) == 1 and not self._calibrations:
             warnings.warn(
-                f"The probability that {self.settings.classes[0]!r} is present is a rough estimate, based on a "
-                "comparison with common nouns; calibrate it on positive and negative images with clf.calibrate or "
-                "'otpt calibrate'.",
+                f"The probability that {task.classes[0]!r} is present is a rough estimate, based on a comparison with "
+                "common nouns; calibrate it on positive and negative images with clf.calibrate or 'otpt calibrate'.",
                 stacklevel=3,
             )
 
 
+def read_records(method: str | Method | None, fields: Mapping[str, object]) -> tuple[Task, Protocol, Decision]:
+    """Return the three records from keywords; ``task``, ``protocol`` and ``decision`` may be given whole."""
+    values = dict(fields)
+    if method is not None:
+        values["method"] = method
+    records: dict[str, type[Frozen]] = {"task": Task, "protocol": Protocol, "decision": Decision}
+    given = {name: values.pop(name) for name in records if name in values}
+    for name, record in given.items():
+        if not isinstance(record, records[name]):
+            raise OtptError(f"{name} is {record!r:.80}; expected a {records[name].__name__}.")
+    made = []
+    for (name, record), keywords in zip(records.items(), sort_keywords(values, records.values()), strict=True):
+        if name in given and keywords:
+            made.append(cast(Frozen, given[name]).replace(**keywords))
+        else:
+            made.append(cast(Frozen, given[name]) if name in given else record(**keywords))
+    task, protocol, decision = made
+    assert isinstance(task, Task)
+    assert isinstance(protocol, Protocol)
+    assert isinstance(decision, Decision)
+    protocol.for_task(task)
+    decision.check_task(task)
+    return task, protocol, decision
+
+
+def _with_classes(task: Task, changes: Mapping[str, object]) -> Task:
+    """Return a task with other classes; texts that belong to the old classes are dropped."""
+    values = {name: getattr(task, name) for name in task.model_fields_set}
+    of_classes = not isinstance(task.texts, (Prompt, Templates))
+    described = isinstance(changes.get("classes"), Mapping)
+    if of_classes or described or not {"prompt", "templates", "text_features"}.isdisjoint(changes):
+        values.pop("texts", None)
+    return Task(**{**values, **changes})
+
+
 def load(
-    model: Any,
-    method: str | Method = DEFAULT_METHOD,
+    model: object,
+    method: str | Method | None = None,
     *,
     device: str | torch.device = "auto",
-    precision: str = "float32",
-    compile: bool = False,
-    architecture: str | None = None,
-    quick_gelu: bool | None = None,
-    tokenizer: Any = None,
-    preprocess: Any = None,
     urls: UrlLimits | None = LIMITS,
-    **fields: Any,
+    **fields: object,
 ) -> Classifier:
     """Load a model and return a classifier.
 
@@ -535,11 +812,12 @@ def load(
         model: open_clip architecture and tag ("ViT-B-16/openai"), ``hf-hub:…``, ``local-dir:…``, a file, or a model in
             memory, which is copied: an open_clip model with its ``tokenizer`` and ``preprocess``, or a Hugging Face
             ``CLIPModel`` or ``SiglipModel`` with its processor as ``preprocess``.
-        method: method name ("o-tpt"), TOML file or :class:`Method`.
-        device, precision, compile, architecture, quick_gelu, tokenizer, preprocess: see
-            :func:`otpt.backbones.load_backbone`.
+        method: method name ("o-tpt"), TOML file or :class:`Method`; the default depends on the task.
+        device: "auto", "cpu", "cuda", "cuda:1" or "mps".
         urls: limits for downloads from http(s) URLs; None rejects URLs.
-        fields: fields of :class:`otpt.settings.Settings`, such as ``views=16`` or ``classes=[…]``.
+        fields: fields of :class:`~otpt.Task`, :class:`~otpt.Protocol` and :class:`~otpt.Decision`, such as
+            ``views=16`` or ``classes=[…]``; and options of :func:`otpt.backbones.load_backbone`: ``precision``,
+            ``compile``, ``architecture``, ``quick_gelu``, ``tokenizer`` and ``preprocess``.
 
     Example:
         >>> import numpy as np, otpt
@@ -547,66 +825,25 @@ def load(
         >>> clf.predict(np.zeros((64, 64, 3), np.uint8)).method
         'o-tpt'
     """
+    options = {name: fields.pop(name) for name in BACKBONE_OPTIONS if name in fields}
     try:
-        settings = Settings(methods=(method,), **fields)  # fail before loading a large model
+        task, protocol, decision = read_records(method, fields)  # fail before loading a large model
     except OtptError:
         if isinstance(model, str) and method in open_clip_tags().get(model, ()):
             raise OtptError(
                 f"{method!r} is a tag of weights, not a method; write otpt.load('{model}/{method}')."
             ) from None
         raise
-    backbone = load_backbone(
-        model,
-        device=device,
-        precision=precision,
-        compile=compile,
-        architecture=architecture,
-        quick_gelu=quick_gelu,
-        tokenizer=tokenizer,
-        preprocess=preprocess,
-    )
-    return Classifier(backbone, settings, urls=urls)
+    backbone = load_backbone(model, device=device, **options)
+    return Classifier(backbone, urls=urls, task=task, protocol=protocol, decision=decision)
 
 
-def calibrations_by_method(given: Iterable[Calibrated], methods: Sequence[Method]) -> dict[str, Calibrated]:
-    """Return calibrations by method name; raise for unexpected methods and duplicates."""
-    found: dict[str, Calibrated] = {}
-    for own in given:
-        name = str(own.calibration.facts["method"]["name"])
-        if name in found:
-            raise OtptError(f"The method {name!r} has two calibrations; expected one per method.")
-        if name not in {method.name for method in methods}:
-            raise OtptError(
-                f"The calibration was fitted for the method {name!r}, not for "
-                f"{', '.join(repr(method.name) for method in methods)}; use that method, or omit the calibration."
-            )
-        found[name] = own
-    return found
-
-
-def candidates(labels: Any, template: str | None) -> Labels:
+def candidates(labels: str | Sequence[str]) -> tuple[str, ...]:
     """Parse candidate labels, given as a list or a comma-separated string."""
-    given = tuple(each.strip() for each in labels.split(",")) if isinstance(labels, str) else tuple(labels)
-    if not given:
+    names = tuple(label.strip() for label in labels.split(",")) if isinstance(labels, str) else tuple(labels)
+    if not names:
         raise OtptError("candidate_labels is empty; expected at least two class names.")
-    return given, template
-
-
-def _label_indices(labels: Sequence[int | str], names: tuple[str, ...]) -> list[int]:
-    """Convert labels, given as class names or indices, to indices."""
-    if isinstance(labels, str):
-        raise OtptError(f"The labels are the single string {labels!r}; expected a list with one label per image.")
-    found = []
-    for label in labels:
-        if isinstance(label, str):
-            if label not in names:
-                raise unknown("label", label, names)
-            found.append(names.index(label))
-        elif not hasattr(label, "__index__") or not 0 <= label.__index__() < len(names):
-            raise OtptError(f"The label {label!r} is not a class; expected 0 to {len(names) - 1}, or a class name.")
-        else:
-            found.append(label.__index__())
-    return found
+    return names
 
 
 def _check_one_label_each(images: int, labels: int) -> None:

@@ -1,32 +1,39 @@
-"""Functional interface: methods on tensors of view features and text features, or a text encoder.
+"""Functional interface: methods on arrays of view features and text features, or with a text encoder.
 
-    functional.predict(views, texts, method="mean-feature")           # (B, V, D), (C, D) → probabilities (B, C)
+    functional.predict(views, texts, method="mean-feature")           # (N, V, D), (C, D) → probabilities (N, C)
     functional.tune(views, encoder, context, method="o-tpt")          # tuned contexts, text features, logits
 
-Evaluations run the same code. View features are unit vectors, clean view first. B is the number of images, V of views,
-C of classes; D is the feature dimension, (n, W) the shape of a context.
+Evaluations run the same stages. Arrays are numpy arrays or torch tensors of any float type; results are torch tensors.
+View features are unit vectors, clean view first. N is the number of images, V of views, C of classes; D is the feature
+dimension, (n, W) the shape of a context.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
+from dataclasses import replace
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from otpt.errors import OtptError
-from otpt.methods import Method, Predictor, finish, get_method, kind_of
+from otpt.errors import OtptError, unknown
+from otpt.methods import Method, Protocol, get_method
+from otpt.methods.few_shot import EXAMPLE_INITS, example_state
 from otpt.methods.path import PromptGroup
-from otpt.methods.state import Encoder, Scores, state_of_texts
+from otpt.methods.stages import Stages
+from otpt.methods.state import Encoder, PromptState, Scores, state_of_texts
 from otpt.methods.tuner import tune as tune_contexts
-from otpt.prompts import Prompt
-from otpt.registry import AGGREGATIONS, CALIBRATIONS, Component
-from otpt.settings import Settings
-from otpt.threads import one_thread
+from otpt.prompts import DEFAULT_PROMPT
+from otpt.registry import AGGREGATIONS, CALIBRATIONS, PARTS, Component
+from otpt.threads import in_threads, one_thread
 from otpt.transfers import to_host
 
 __all__ = ["Encoder", "aggregate", "calibrate", "predict", "tune"]
+
+Array = Tensor | npt.ArrayLike
+"""A torch tensor, a numpy array or a list of numbers."""
 
 
 def __dir__() -> list[str]:
@@ -34,167 +41,271 @@ def __dir__() -> list[str]:
 
 
 def predict(
-    view_features: Tensor,
-    text_features: Tensor | Encoder,
+    view_features: Array,
+    text_features: Array | Encoder,
     *,
     method: str | Method = "zero-shot",
-    views: int | None = None,
-    context: Tensor | None = None,
+    context: Array | None = None,
+    examples: tuple[Array, Array] | None = None,
     logit_scale: float = 100.0,
     logit_bias: float = 0.0,
-    family: str = "fine-grained",
+    protocol: Protocol | None = None,
     tower: str = "vit",
 ) -> Tensor:
-    """Return class probabilities (B, C) for any method that does not need pixels.
+    """Return class probabilities (N, C), or (C,) of one image, for any method that does not need pixels.
 
     Logits are ℓ = logit_scale · v·e + logit_bias for view features v and text features e, followed by the method's
     adaptation, calibration and aggregation.
 
     Args:
-        view_features: (B, V, D), or (B·V, D) with ``views``.
-        text_features: (C, D), or an encoder (n, W) → (C, D) for methods that tune a context.
-        views: V, for ``view_features`` of shape (B·V, D).
-        context: initial context (n, W).
-        family: family of data sets that selects the method's weights, "fine-grained" or "shift".
+        view_features: unit features (N, V, D) of several images, or (V, D) of one.
+        text_features: features (C, D) of any norm, or an encoder (n, W) → (C, D) for methods that tune a context.
+        method: method name or :class:`~otpt.Method`.
+        context: initial context (n, W) of the encoder.
+        examples: features (M, D) and labels (M,) of example images, for ``gda``, ``tip-adapter`` and ``prototypes``.
+        logit_scale, logit_bias: constants of the model.
+        protocol: family and data set that select published numbers, and the number of images of a stream; its methods
+            and views are not used.
         tower: kind of image tower that selects published temperatures, "vit" or "resnet".
     """
-    given, chosen = _check_views(view_features, views), get_method(method)
-    if not kind_of(chosen).needs_features:
-        raise OtptError(f"Method {chosen.name!r} needs pixels, not features; use otpt.load and predict the images.")
-    if chosen.sees_all_first:
-        raise OtptError(f"Method {chosen.name!r} makes a first pass over all images; run it with 'otpt evaluate'.")
+    one = _ndim(view_features) == 2
+    views = _check_views(view_features)
+    chosen = get_method(method)
+    _refuse(chosen, examples is not None)
     with one_thread():
-        state = state_of_texts(text_features, context, given, logit_scale=logit_scale, logit_bias=logit_bias)
-    if chosen.needs_context and state.init.numel() == 0:
-        raise OtptError(
-            f"Method {chosen.name!r} tunes a context, but text_features is a tensor; pass an encoder and context=."
-        )
-    plain = dataclasses.replace(chosen, init="words")  # the caller provides the texts
-    settings = Settings(methods=(plain,), classes=state.class_names, family=family, views=given.shape[1])
-    backbone = _Features(tower, given.device)
-    group = PromptGroup(Prompt().name, (plain,), backbone, state, settings)
-    predictor = Predictor(backbone, settings, [plain], groups=[group])
-    return torch.stack([torch.from_numpy(each.probabilities) for (each,) in predictor.of_features(given)])
+        state = _texts_state(text_features, context, views, logit_scale, logit_bias)
+        if chosen.needs_context and state.init.numel() == 0:
+            raise OtptError(
+                f"Method {chosen.name!r} tunes a context, but text_features is an array; pass an encoder and context=."
+            )
+        if examples is not None:
+            features = _as_tensor(examples[0], "example features").to(views.dtype)
+            labels = torch.as_tensor(np.asarray(examples[1]))
+            state = example_state(state, chosen.init, features, labels)
+    settings = (protocol or Protocol()).replace(methods=(chosen,), views=views.shape[1], budget=None)
+    group = PromptGroup(DEFAULT_PROMPT.name, (chosen,), state, settings, tower)
+    if chosen.scope == "stream" or views.device.type != "cpu":
+        with one_thread():
+            outputs = [group.outputs_of_features(image) for image in views.split(1)]
+    else:
+        outputs = in_threads(group.outputs_of_features, views.split(1))
+    rows = torch.stack([torch.from_numpy(output.probabilities) for (output,) in outputs])
+    return rows[0] if one else rows
 
 
 def tune(
-    view_features: Tensor,
+    view_features: Array,
     encoder: Encoder,
-    context: Tensor,
+    context: Array,
     *,
     method: str | Method = "o-tpt",
     logit_scale: float = 100.0,
     logit_bias: float = 0.0,
     family: str = "fine-grained",
 ) -> Scores:
-    """Tune a context per image of view features (B, V, D): AdamW from ``context`` (n, W) on L = Σ weight·objective.
+    """Tune a context per image: AdamW from ``context`` (n, W) on L = Σ weight·objective.
+
+    Args:
+        view_features: unit features (N, V, D) of several images, or (V, D) of one.
+        encoder: differentiable function (n, W) → (C, D).
+        context: initial context (n, W).
+        method: method that tunes a context.
+        logit_scale, logit_bias: constants of the model.
+        family: family of data sets that selects the method's weights, "fine-grained" or "shift".
 
     Returns:
-        :class:`Scores` with ``contexts`` (B, n, W), ``text_features`` (B, C, D), ``logits`` (B, C) of the clean view,
-        ``mean_cosine`` (B,), and ``skipped`` (B,), True where a gradient is not finite.
+        :class:`Scores` with ``contexts`` (N, n, W), ``text_features`` (N, C, D), ``logits`` (N, C) of the clean view,
+        ``mean_cosine`` (N,), and ``skipped`` (N,), True where a gradient is not finite.
     """
-    views, chosen = _check_views(view_features), get_method(method)
+    views = _check_views(view_features)
+    chosen = get_method(method)
     config = chosen.tuning(family) if chosen.tunes else None
     if config is None:
         raise OtptError(f"Method {chosen.name!r} does not tune a context; use a method such as 'tpt' or 'o-tpt'.")
+    if not callable(encoder):
+        raise OtptError(f"The encoder is {encoder!r:.80}; expected a function of a context (n, W).")
     with one_thread():
-        state = state_of_texts(encoder, context, views, logit_scale=logit_scale, logit_bias=logit_bias)
+        state = _texts_state(encoder, context, views, logit_scale, logit_bias)
         return tune_contexts(state, views, [config])[config]
 
 
 def calibrate(
-    logits: Tensor,
-    zero_shot: Tensor,
+    logits: Array,
+    zero_shot: Array,
     *,
     method: str = "sals",
-    text_features: Tensor | None = None,
-    adapted_text_features: Tensor | None = None,
-    settings: Mapping[str, float] | None = None,
+    text_features: Array | None = None,
+    adapted_text_features: Array | None = None,
+    settings: Mapping[str, object] | None = None,
 ) -> Tensor:
-    """Return calibrated logits, (V, C) for the views of an image or (C,) for one view.
+    """Return calibrated logits of the same shape.
 
     Args:
-        logits: (V, C) or (C,).
+        logits: (N, V, C) for the views of several images, (V, C) of one image, or (C,) of one view.
         zero_shot: logits under the initial prompt, of the same shape.
-        method: name in :data:`otpt.registry.CALIBRATIONS`.
+        method: calibrator, as ``otpt methods`` lists it.
         text_features, adapted_text_features: (C, D) before and after adaptation, for "dac".
         settings: settings of the calibration, such as ``{"temperature": T}`` for "temperature".
     """
-    if logits.shape != zero_shot.shape or logits.ndim not in (1, 2):
+    rows, start = _as_tensor(logits, "logits"), _as_tensor(zero_shot, "zero-shot logits")
+    if rows.shape != start.shape or rows.ndim not in (1, 2, 3):
         raise OtptError(
-            f"The logits have shape {tuple(logits.shape)} and the zero-shot logits {tuple(zero_shot.shape)}; expected "
-            "equal shapes, (V, C) or (C,)."
+            f"The logits have shape {tuple(rows.shape)} and the zero-shot logits {tuple(start.shape)}; expected equal "
+            "shapes, (N, V, C), (V, C) or (C,)."
         )
-    given = dict(settings or {})
-    chosen = Method("calibrate", calibrate=method, temperature=given.pop("temperature", None), settings=given)
-    rows = logits if logits.ndim == 2 else logits[None]
-    texts = {"text_features": text_features, "adapted_text_features": adapted_text_features}
-    available = _given(CALIBRATIONS[method], texts)
-    numbers = chosen.settings_for("fine-grained")
-    found, _ = finish.calibrated(chosen, rows, zero_shot.reshape(rows.shape), available, numbers)
-    return found.reshape(logits.shape)
+    start = start.to(rows.dtype)
+    stages = _stages_of_part(method, "calibrate", settings)
+    arguments = _arguments(
+        CALIBRATIONS[stages.method.calibrate],
+        {"text_features": text_features, "adapted_text_features": adapted_text_features},
+    )
+    shape = (-1, *rows.shape[-2:]) if rows.ndim > 1 else (1, 1, -1)
+    images = zip(rows.reshape(shape), start.reshape(shape), strict=True)
+    calibrated = [stages.rescale(image, image_start, arguments)[0] for image, image_start in images]
+    return torch.stack(calibrated).reshape(rows.shape)
 
 
 def aggregate(
-    logits: Tensor,
+    logits: Array,
     *,
     method: str = "mean-probability",
-    zero_shot: Tensor | None = None,
-    view_features: Tensor | None = None,
-    text_features: Tensor | None = None,
+    zero_shot: Array | None = None,
+    view_features: Array | None = None,
+    text_features: Array | None = None,
     logit_scale: float = 100.0,
-    settings: Mapping[str, float] | None = None,
+    settings: Mapping[str, object] | None = None,
 ) -> Tensor:
-    """Aggregate the logits (V, C) of one image's views, clean view first, to probabilities (C,).
+    """Aggregate the logits of the views, clean view first, to probabilities (N, C), or (C,) of one image.
 
-    Some aggregations also require the zero-shot logits (V, C), view features (V, D) and text features (C, D).
+    Args:
+        logits: (N, V, C) of several images, or (V, C) of one.
+        method: aggregation, as ``otpt methods`` lists it.
+        zero_shot: logits under the initial prompt, of the same shape; the logits themselves by default.
+        view_features: (N, V, D) or (V, D), for aggregations that need them.
+        text_features: (C, D), for aggregations that need them.
+        logit_scale: logit scale of the model.
+        settings: settings of the aggregation.
     """
-    if logits.ndim != 2:
-        raise OtptError(f"The logits have shape {tuple(logits.shape)}; expected (V, C), the views of one image.")
-    chosen = Method("aggregate", aggregate=method, settings=dict(settings or {}))
-    rows, start, views, texts = (
-        None if each is None else to_host([each])[0] for each in (logits, zero_shot, view_features, text_features)
-    )
-    assert rows is not None
-    unknown = torch.full((1,), torch.nan)
-    seen = rows.new_empty(1, 0, 0) if texts is None else texts[None]
-    now = Scores(rows[:1], seen, unknown, skipped=unknown < 0, view_logits=rows[None])
-    before = now if start is None else dataclasses.replace(now, logits=start[:1], view_logits=start[None])
-    given = {"features": views, "text_features": texts, "adapted_text_features": texts, "logit_scale": logit_scale}
-    available = _given(AGGREGATIONS[method], given)
-    numbers = chosen.settings_for("fine-grained")
-    output = finish.finish(chosen, before, now, available, numbers, tower="vit", extras={})
-    return torch.from_numpy(output.probabilities)
+    rows = _as_tensor(logits, "logits")
+    if rows.ndim not in (2, 3):
+        raise OtptError(
+            f"The logits have shape {tuple(rows.shape)}; expected (N, V, C), or (V, C) for the views of one image."
+        )
+    stages = _stages_of_part(method, "aggregate", settings)
+    component = AGGREGATIONS[stages.method.aggregate]
+    batch = rows if rows.ndim == 3 else rows[None]
+    start = batch if zero_shot is None else _as_tensor(zero_shot, "zero-shot logits").reshape(batch.shape)
+    texts = None if text_features is None else _as_tensor(text_features, "text features")
+    shared = {"text_features": texts, "adapted_text_features": texts, "logit_scale": logit_scale}
+    views = None
+    if view_features is not None:
+        views = _as_tensor(view_features, "view features")
+        views = views.reshape(len(batch), -1, views.shape[-1])
+    probabilities = []
+    for i, image in enumerate(batch):
+        arguments = _arguments(component, {**shared, "features": None if views is None else views[i]})
+        (image_rows, image_start) = to_host([image, start[i]])
+        image_rows, _ = stages.rescale(image_rows, image_start, arguments)
+        distribution, _ = stages.combine(image_rows, image_rows, image_start, arguments)
+        probabilities.append(distribution.double())
+    result = torch.stack(probabilities)
+    return result if rows.ndim == 3 else result[0]
 
 
-@dataclasses.dataclass(frozen=True)
-class _Features:
-    """Minimal backbone for features computed elsewhere."""
+def _refuse(method: Method, has_examples: bool) -> None:
+    """Raise an :class:`OtptError` for a method that needs more than features and texts."""
+    preparation = method.preparation
+    if not preparation.needs_features or method.prepared.needs_image:
+        raise OtptError(f"Method {method.name!r} needs pixels, not features; use otpt.load and predict the images.")
+    if method.sees_all_first:
+        raise OtptError(f"Method {method.name!r} makes a first pass over all images; run it with 'otpt evaluate'.")
+    if method.init in EXAMPLE_INITS:
+        if not has_examples:
+            raise OtptError(
+                f"Method {method.name!r} starts from example images, but none were given; pass "
+                "examples=(features, labels)."
+            )
+    elif method.init != "words":
+        raise OtptError(
+            f"Method {method.name!r} makes its own texts (init {method.init!r}), but the texts are given as "
+            "text_features here; leave that part out of the name, or use otpt.load."
+        )
+    elif has_examples:
+        raise OtptError(f"Method {method.name!r} does not use examples; use 'gda', 'tip-adapter' or 'prototypes'.")
 
-    family: str
-    device: torch.device
+
+def _stages_of_part(name: str, axis: str, settings: Mapping[str, object] | None) -> Stages:
+    """Return the stages of a calibrator or an aggregation by its name."""
+    method = get_method(name) if name in PARTS or "[" in name else None
+    values = dict(settings or {})
+    if method is None:  # a function that is no part of a name, such as "clean"
+        known = {"calibrate": CALIBRATIONS, "aggregate": AGGREGATIONS}[axis]
+        if name not in known:
+            raise unknown({"calibrate": "calibrator", "aggregate": "aggregation"}[axis], name, _listed(axis))
+        method = replace(get_method("zero-shot"), **{"name": name, axis: name})
+    elif PARTS[name.partition("[")[0]].axis != axis:
+        raise unknown({"calibrate": "calibrator", "aggregate": "aggregation"}[axis], name, _listed(axis))
+    method = method.override(values)
+    return Stages(method, method.settings_for("fine-grained"))
 
 
-def _given(component: Component, available: Mapping[str, object]) -> dict[str, object]:
-    """Return a copy of the inputs; raise if the component requires one that is None."""
-    for name in component.parameters:
-        if name in available and available[name] is None:
+def _listed(axis: str) -> list[str]:
+    return [name for name, part in PARTS.items() if part.axis == axis]
+
+
+def _arguments(component: Component, values: Mapping[str, object]) -> dict[str, object]:
+    """Return the inputs as tensors; raise if the component requires one that is None."""
+    arguments: dict[str, object] = {}
+    for name, value in values.items():
+        if name in component.parameters and value is None:
             shown = "view_features" if name == "features" else name
             raise OtptError(f"{component.name!r} needs {shown}=, which is None; pass it.")
-    return dict(available)
+        if value is not None:
+            arguments[name] = value if isinstance(value, float) else _as_tensor(value, name.replace("_", " "))
+    return arguments
 
 
-def _check_views(view_features: Tensor, views: int | None = None) -> Tensor:
-    """Validate view features and return them as (B, V, D)."""
-    given = view_features
-    if given.ndim == 2 and views is not None and views > 0 and len(given) % views == 0:
-        given = given.unflatten(0, (-1, views))
-    if given.ndim != 3 or not given.is_floating_point() or given.numel() == 0:
+def _as_tensor(values: object, what: str) -> Tensor:
+    """Return a floating-point tensor from a tensor, an array or a list; half precision becomes float32."""
+    try:
+        tensor = values if isinstance(values, Tensor) else torch.from_numpy(np.array(values))
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise OtptError(f"The {what} are {values!r:.80}; expected an array of floats ({error}).") from None
+    if not tensor.is_floating_point():
         raise OtptError(
-            f"The view features have shape {tuple(view_features.shape)} and type {view_features.dtype}; expected "
-            "floats of shape (B, V, D), clean view first, or (B·V, D) with views=V."
+            f"The {what} have shape {tuple(tensor.shape)} and type {tensor.dtype}; expected floating-point numbers."
         )
-    norms = given.norm(dim=-1)
+    tensor = tensor.detach()
+    return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
+
+
+def _ndim(values: object) -> int:
+    return values.ndim if isinstance(values, Tensor) else np.ndim(np.asarray(values, dtype=object))  # type: ignore[arg-type]
+
+
+def _texts_state(
+    texts: Array | Encoder, context: Array | None, views: Tensor, logit_scale: float, logit_bias: float
+) -> PromptState:
+    """Return the prompt state of text features or of an encoder, in the type of the views."""
+    start = None if context is None else _as_tensor(context, "context")
+    if callable(texts) and not isinstance(texts, Tensor):
+        source: Tensor | Encoder = texts
+    else:
+        source = _as_tensor(texts, "text features").to(views)
+    return state_of_texts(source, start, views, logit_scale=logit_scale, logit_bias=logit_bias)
+
+
+def _check_views(view_features: Array) -> Tensor:
+    """Validate view features and return them as (N, V, D)."""
+    views = _as_tensor(view_features, "view features")
+    if views.ndim == 2:
+        views = views[None]
+    if views.ndim != 3 or views.numel() == 0:
+        raise OtptError(
+            f"The view features have shape {tuple(views.shape)}; expected (N, V, D), clean view first, or (V, D) for "
+            "one image."
+        )
+    norms = views.norm(dim=-1)
     if not bool(((norms - 1).abs() < 1e-2).all()):
         raise OtptError("The view features do not have unit norm; divide them by their norm along the last dimension.")
-    return given.detach()
+    return views

@@ -1,4 +1,15 @@
-"""Plugins: built-in modules and user files.
+"""Plugins: installed packages and user files.
+
+An installed package names a module in its entry points, in the group ``otpt.plugins``::
+
+    [project.entry-points."otpt.plugins"]
+    mine = "my_package.otpt_plugin"
+
+The module is imported when an unknown method, data set or model is looked up, or all are listed. Its decorators register objectives,
+adaptations, calibrators, aggregations, gates (:mod:`otpt.registry`), inits and systems (``otpt.methods.register_init``,
+``register_system``), data sets (``otpt.data.register_dataset``) and sources of models
+(``otpt.backbones.register_source``). A variable ``COMMANDS`` of the module's package adds commands: {group: {command:
+("module:function", help)}}.
 
 A user file (``--plugin FILE``) defines decorated functions, whose names become parts of method names::
 
@@ -10,9 +21,6 @@ A user file (``--plugin FILE``) defines decorated functions, whose names become 
         return median / median.sum()
 
     otpt.load("pocket", "tpt+median-probability")
-
-Other entry points: the decorators of :mod:`otpt.registry`, ``otpt.methods.register_methods`` and ``register_kind``,
-``otpt.backbones.register_source``, ``otpt.data.register_dataset``.
 """
 
 from __future__ import annotations
@@ -20,27 +28,41 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import sys
-from importlib import import_module
+import warnings
 from importlib.machinery import SOURCE_SUFFIXES
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from types import ModuleType
 
 from otpt.errors import OtptError, cannot_read
+from otpt.registry import PLUGIN, reason, snapshot
 
-BUILT_IN = {
-    "backbones": ("otpt.medical.medclip",),
-    "data": ("otpt.medical.data",),
-    "methods": ("otpt.medical.methods", "otpt.tasks.examples", "otpt.tasks.multi_label"),
-    "commands": ("otpt.medical",),
-    "options": ("otpt.medical.options",),
-}
-"""Built-in modules by the registry that they extend on import. Modules of "commands" define ``COMMANDS``, {group:
-{command: ("module:function", help)}}; modules of "options" define ``Options``, command line options of evaluations."""
+GROUP = "otpt.plugins"
+"""Group of entry points."""
 
 
-def import_plugins(registry: str) -> list[ModuleType]:
-    """Import and return the built-in modules that extend a registry."""
-    return [import_module(name) for name in BUILT_IN[registry]]
+def installed_plugins() -> list[EntryPoint]:
+    """Return the entry points of installed plugins, by name."""
+    return sorted(entry_points(group=GROUP), key=lambda point: point.name)
+
+
+_imported: set[str] = set()
+
+
+def load_installed_plugins() -> bool:
+    """Import the installed plugins that are not imported yet; return whether there were any.
+
+    Look-ups call it for an unknown name and before listing all names. A plugin that fails is reported and left out.
+    """
+    points = [point for point in installed_plugins() if point.name not in _imported]
+    for point in points:
+        _imported.add(point.name)  # before its import, which may look names up
+        restore = snapshot()
+        try:
+            point.load()
+        except Exception as error:
+            restore()
+            warnings.warn(f"The plugin {point.name!r} ({point.value}) failed: {reason(error)}.", stacklevel=2)
+    return bool(points)
 
 
 def load_plugin(path: str | Path) -> str:
@@ -53,8 +75,6 @@ def load_plugin(path: str | Path) -> str:
         >>> len(load_plugin(path))
         16
     """
-    from otpt.registry import PLUGIN, reason, snapshot  # imports pydantic, which the command line avoids at startup
-
     path = Path(path)
     if not path.name.endswith(tuple(SOURCE_SUFFIXES)):  # compiled modules are not supported
         raise OtptError(f"The plugin {str(path)!r} is not a Python file; expected FILE.py.")

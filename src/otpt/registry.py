@@ -20,17 +20,16 @@ from __future__ import annotations
 import hashlib
 import inspect
 import math
-import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property, wraps
-from importlib import resources
 from types import MappingProxyType
-from typing import Annotated, Any, Protocol, TypeVar, cast, get_type_hints, overload
+from typing import Annotated, Any, ClassVar, Protocol, TypeVar, cast, get_type_hints, overload
 
 from pydantic import ConfigDict, Field, TypeAdapter
 
 from otpt.errors import OtptError, unknown
+from otpt.records import Frozen
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -130,7 +129,7 @@ class Setting:
     @cached_property
     def adapter(self) -> TypeAdapter[Any]:
         """Validates values of the parameter."""
-        return TypeAdapter(self.kind, config=ConfigDict(allow_inf_nan=False))
+        return TypeAdapter(self.kind, config=ConfigDict(allow_inf_nan=False, arbitrary_types_allowed=True))
 
 
 @cache
@@ -287,6 +286,54 @@ class Part:
     settings: Mapping[str, Numbers] = field(default_factory=dict)
 
 
+class Preparation(Frozen):
+    """How methods are prepared for a class list: their init, or the system that runs them.
+
+    The fields of a subclass are its inputs, such as the file of a learned context. They are settings of the methods
+    (``coop[context=FILE]``, ``--set context=FILE``). :mod:`otpt.methods.preparation` defines what a subclass does.
+
+    Attributes:
+        name: value of a method's ``init`` or, for a system, ``adapt``.
+        from_words: whether the initial context is made of words.
+        tunable: whether there is a context to tune.
+        one_text: whether a class has one text, as adaptations other than steps on the context require.
+        shares_texts: whether all images have the same text features.
+        base_classes: whether the context was learned on base classes, which calibrators may need (``base_texts``).
+        needs_features: whether the methods need features of views.
+        needs_text_encoder: False for methods on an image tower alone.
+        served: whether a request of the service can bring all inputs.
+        trained: whether the methods predict with their own trained network, available only in evaluations.
+    """
+
+    name: ClassVar[str] = ""
+    from_words: ClassVar[bool] = False
+    tunable: ClassVar[bool] = True
+    one_text: ClassVar[bool] = True
+    shares_texts: ClassVar[bool] = True
+    base_classes: ClassVar[bool] = False
+    needs_features: ClassVar[bool] = True
+    needs_text_encoder: ClassVar[bool] = True
+    served: ClassVar[bool] = False
+    trained: ClassVar[bool] = False
+
+    @property
+    def needs_image(self) -> bool:
+        """Whether the methods need the image itself."""
+        return False
+
+    @classmethod
+    def settings(cls) -> Mapping[str, Setting]:
+        """Return its inputs as settings of methods."""
+        return {
+            name: Setting(name, field.default, Annotated[field.annotation, *field.metadata])
+            for name, field in cls.model_fields.items()
+        }
+
+
+INITS: dict[str, type[Preparation]] = {}
+"""Inits by name."""
+SYSTEMS: dict[str, type[Preparation]] = {}
+"""Systems by the adaptation that they run: methods with their own network or their own views."""
 OBJECTIVES: dict[str, Objective] = {}
 """All objectives, in the order in which a loss adds them up within their kind."""
 ADAPTATIONS: dict[str, Component] = {CONTEXT: Component(CONTEXT)}
@@ -294,7 +341,9 @@ CALIBRATIONS: dict[str, Component] = {name: Component(name) for name in (NONE, "
 AGGREGATIONS: dict[str, Component] = {CLEAN: Component(CLEAN)}
 GATES: dict[str, Component] = {NONE: Component(NONE)}
 PARTS: dict[str, Part] = {}
-_REGISTRIES: tuple[dict[str, Any], ...] = (OBJECTIVES, ADAPTATIONS, CALIBRATIONS, AGGREGATIONS, GATES, PARTS)
+_REGISTRIES: tuple[dict[str, Any], ...] = (
+    INITS, SYSTEMS, OBJECTIVES, ADAPTATIONS, CALIBRATIONS, AGGREGATIONS, GATES, PARTS,
+)  # fmt: skip
 
 
 def snapshot() -> Callable[[], None]:
@@ -545,9 +594,3 @@ def listed_datasets(settings: Iterable[Numbers]) -> set[str]:
     """Return the data sets that settings have numbers for."""
     names = {name for numbers in settings if isinstance(numbers, Mapping) for name in numbers}
     return names - {*FAMILIES, OTHERS}
-
-
-@cache
-def methods_table() -> Mapping[str, Any]:
-    """Return the contents of ``methods.toml``."""
-    return tomllib.loads(resources.files("otpt").joinpath("methods/methods.toml").read_text(encoding="utf-8"))

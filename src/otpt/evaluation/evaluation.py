@@ -20,7 +20,7 @@ from otpt.data import Dataset, FeatureDataset, as_dataset, stratified
 from otpt.errors import OtptError
 from otpt.evaluation.evaluator import Evaluator, dataset_configs, run_config
 from otpt.evaluation.progress import Progress, duration
-from otpt.evaluation.settings import EvaluationSettings, each_once, overlaps
+from otpt.evaluation.request import Evaluation, each_once, overlaps
 from otpt.features.cache import FeatureCache
 from otpt.files import is_there
 from otpt.methods import load_plugin
@@ -77,7 +77,7 @@ class Job:
     backbone: Any
     datasets: Sequence[Dataset]
     requested: Sequence[DatasetConfig]
-    settings: EvaluationSettings
+    evaluation: Evaluation
     folder: Path
     cache: FeatureCache | None = None
     device: str = "auto"
@@ -93,9 +93,9 @@ class Job:
         elif not hasattr(backbone, "fingerprint"):
             backbone = backbone(self.device)
         evaluator = Evaluator(
-            backbone, self.datasets, self.settings, cache=self.cache, threads=self.threads, on_image=on_image
+            backbone, self.datasets, self.evaluation, cache=self.cache, threads=self.threads, on_image=on_image
         )
-        config = run_config(backbone, self.requested, self.settings, command=self.command)
+        config = run_config(backbone, self.requested, self.evaluation, command=self.command)
         return Run.create(self.folder, config), evaluator
 
     def pack(self, dumps: Callable[[Any], bytes] = pickle.dumps) -> PackedJob:
@@ -213,7 +213,7 @@ def _work(packed: PackedJob, device: str, threads: int) -> list[str]:
 def evaluate(
     datasets: Any,
     backbone: Any,
-    settings: EvaluationSettings | None = None,
+    evaluation: Evaluation | None = None,
     *,
     out: str | Path,
     cache: FeatureCache | None = None,
@@ -236,7 +236,7 @@ def evaluate(
             ``datasets`` library, a ``DataLoader``, or any sequence of (image, label) with ``classes``.
         backbone: a loaded model, the name of one, or a function of a device that loads one; None for features of
             images and texts (:mod:`otpt.data.features`).
-        settings: methods, seeds, views and so on; or give them as keywords, ``methods=["zero-shot", "tpt"]``.
+        evaluation: methods, seeds, views and so on; or give them as keywords, ``methods=["zero-shot", "tpt"]``.
         out: the run folder.
         engine: other processes or machines to compute on; None computes in this process.
         progress: how progress is shown; not at all if None.
@@ -245,24 +245,25 @@ def evaluate(
         plugins: files with a user's functions that worker processes load.
         command: recorded in the run.
         retry_unreadable: compute shards with images that could not be read again.
-        fields: fields of :class:`EvaluationSettings`, instead of ``settings``.
+        fields: fields of :class:`Evaluation`, :class:`~otpt.Protocol` and :class:`~otpt.Decision`, in place of
+            ``evaluation``.
     """
     started = time.monotonic()
-    if settings is not None and fields:
-        raise OtptError(f"Both settings and {', '.join(fields)} were given; expected one or the other.")
-    settings = settings or EvaluationSettings(**fields)
+    if evaluation is not None and fields:
+        raise OtptError(f"Both evaluation and {', '.join(fields)} were given; expected one or the other.")
     several = isinstance(datasets, (list, tuple)) and not hasattr(datasets, "classes")
-    given = [stratified(as_dataset(each)) for each in (datasets if several else [datasets])]
-    each_once("data set", [dataset.name for dataset in given])
-    for dataset in given:
-        for sentence in overlaps(settings, dataset):
+    loaded = [stratified(as_dataset(each)) for each in (datasets if several else [datasets])]
+    each_once("data set", [dataset.name for dataset in loaded])
+    evaluation = (evaluation or Evaluation(**fields)).for_datasets(loaded)
+    for dataset in loaded:
+        for sentence in overlaps(evaluation, dataset):
             warnings.warn(sentence, stacklevel=2)
-    forms = [form for dataset in given for form in settings.variants(dataset)]
+    variants = [variant for dataset in loaded for variant in evaluation.variants(dataset)]
     job = Job(
-        backbone=_of_features(given) if backbone is None else backbone,
-        datasets=forms,
-        requested=dataset_configs(forms, settings),
-        settings=settings,
+        backbone=_of_features(loaded) if backbone is None else backbone,
+        datasets=variants,
+        requested=dataset_configs(variants, evaluation),
+        evaluation=evaluation,
         folder=Path(out),
         cache=cache,
         device=device,

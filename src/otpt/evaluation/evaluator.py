@@ -9,48 +9,47 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from importlib import metadata
 from itertools import chain, groupby, product
-from typing import Any
 
 from otpt._version import __version__
+from otpt.backbones import Backbone
 from otpt.calibration import Calibrated
 from otpt.data import Dataset, FeatureDataset
 from otpt.errors import OtptError
-from otpt.evaluation.settings import CALIBRATED, EvaluationSettings, each_once
+from otpt.evaluation.request import CALIBRATED, DatasetPlan, Evaluation, each_once
 from otpt.features.cache import FeatureCache
 from otpt.features.pipeline import EncodedImage, FeaturePipeline, ImageTask
 from otpt.methods import (
+    Column,
     Method,
     Output,
     Predictor,
+    Task,
     calibration_facts,
     check_fit,
     columns,
-    kind_of,
     method_numbers,
     plain,
+    preparer_of,
     prompt_facts,
-    recipe_for,
     stream,
 )
 from otpt.registry import STREAM
 from otpt.rejection import get_threshold
 from otpt.runs import ColumnConfig, DatasetConfig, ModelConfig, RunConfig, Scoring, Shard, ShardRows, WorkItem
-from otpt.runs.run import Column
-from otpt.settings import Settings
 
 _VERSIONS = ("numpy", "open-clip-torch", "pillow", "torch")
 
 
 def run_config(
-    backbone: Any, datasets: Sequence[DatasetConfig], settings: EvaluationSettings, *, command: str | None = None
+    backbone: Backbone, datasets: Sequence[DatasetConfig], evaluation: Evaluation, *, command: str | None = None
 ) -> RunConfig:
     """Return the configuration of a run; ``command`` is informational."""
-    numbers = settings.model_dump(include={"official_precision", "features", "memory_budget", "save_probabilities"})
-    if settings.multi_label:
+    numbers = {**evaluation.protocol.recorded(), **evaluation.recorded()}
+    if evaluation.multi_label:
         numbers["multi_label"] = True
-    if settings.reject is not None:
-        threshold = get_threshold(settings.reject, settings.reject_threshold)
-        numbers["reject"] = {"score": settings.reject, "above": threshold}
+    rejection = evaluation.decision.rejection
+    if rejection is not None:
+        numbers["reject"] = {"score": rejection.score, "above": get_threshold(*rejection)}
     return RunConfig(
         versions={
             "otpt": __version__,
@@ -67,22 +66,22 @@ def run_config(
             device=backbone.device.type,
             preprocessing=plain(asdict(backbone.preprocessing)),
         ),
-        shard_size=settings.shard_size,
+        shard_size=evaluation.shard_size,
         numbers=numbers,
-        scoring=Scoring(n_bins=settings.n_bins, side=settings.side),
-        methods={method.name: method_numbers(method) for method in settings.run_methods},
+        scoring=Scoring(n_bins=evaluation.n_bins, side=evaluation.side),
+        methods={method.name: method_numbers(method) for method in evaluation.run_methods},
         datasets=list(datasets),
         commands=[] if command is None else [command],
     )
 
 
-def dataset_configs(datasets: Sequence[Dataset], settings: EvaluationSettings) -> list[DatasetConfig]:
+def dataset_configs(datasets: Sequence[Dataset], evaluation: Evaluation) -> list[DatasetConfig]:
     """Return the data sets and columns of a run's configuration; needs no model."""
     each_once("data set", [dataset.unique_name for dataset in datasets])
-    return [_dataset_config(dataset, settings) for dataset in datasets]
+    return [_dataset_config(dataset, evaluation) for dataset in datasets]
 
 
-def _dataset_config(dataset: Dataset, settings: EvaluationSettings) -> DatasetConfig:
+def _dataset_config(dataset: Dataset, evaluation: Evaluation) -> DatasetConfig:
     for name in dataset.ids:
         try:
             name.encode()
@@ -91,23 +90,22 @@ def _dataset_config(dataset: Dataset, settings: EvaluationSettings) -> DatasetCo
                 f"The image {name!r} of {dataset.name!r} has a name that is not UTF-8 text, which rows cannot hold; "
                 "rename its file."
             ) from None
-    own = settings.for_dataset(dataset)
-    images = min(len(dataset), settings.limit or len(dataset))
-    methods = {method.name: method for method in settings.run_methods}
-    found = []
-    for prompt, name in columns(own, settings.run_methods):
-        method, calibrated = methods[name], settings.calibration_of(name)
-        recipe, facts = recipe_for(own, method), dict(kind_of(method).evaluation.facts(settings))
-        if calibrated is not None:
-            facts["calibration"] = calibrated.key
-        found.append(
+    plan = evaluation.on(dataset)
+    images = min(len(dataset), evaluation.limit or len(dataset))
+    methods = {method.name: method for method in plan.protocol.methods}
+    configs = []
+    for prompt, name in columns(plan.tasks, plan.protocol, plan.protocol.methods):
+        method = methods[name]
+        recipe = plan.protocol.recipe_for(method)
+        calibrated = evaluation.calibration_of(name)
+        configs.append(
             ColumnConfig(
                 method=name,
-                prompt=plain(prompt_facts(prompt, method, own)),
+                prompt=prompt_facts(task_of(plan, prompt, method), plan.protocol, method),
                 views=None if recipe is None else recipe.key,
-                images=dict.fromkeys(settings.seeds, images),
+                images=dict.fromkeys(evaluation.seeds, images),
                 order=_order_fact(method, images),
-                facts=plain(facts),
+                facts={} if calibrated is None else {"calibration": plain(calibrated.key)},
             )
         )
     return DatasetConfig(
@@ -115,10 +113,16 @@ def _dataset_config(dataset: Dataset, settings: EvaluationSettings) -> DatasetCo
         variant=dataset.variant,
         source=dataset.origin,
         fingerprint=dataset.fingerprint,
-        family=own.family or "",
+        family=plan.protocol.family or "",
         classes=list(dataset.class_names),
-        columns=found,
+        columns=configs,
     )
+
+
+def task_of(plan: DatasetPlan, prompt: str, method: Method) -> Task:
+    """Return the task under which a method has the prompt of this name."""
+    preparer = preparer_of(method)
+    return next(task for task in plan.tasks if preparer.prompt_name(task, plan.protocol) == prompt)
 
 
 def _order_fact(method: Method, images: int) -> str | None:
@@ -128,13 +132,14 @@ def _order_fact(method: Method, images: int) -> str | None:
     return f"{images} images, permuted by the seed" + (", all seen before the first" if method.sees_all_first else "")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Place:
-    """Position of an image in an evaluation."""
+    """Position of an image in an evaluation, with the predictor of its work item."""
 
     item: WorkItem
     index: int
     name: str
+    predictor: Predictor
 
     def __str__(self) -> str:
         return f"{self.item.dataset}: {self.name}"
@@ -144,76 +149,84 @@ class Evaluator:
     """Predict images with all prompts and methods; each image is decoded, augmented and encoded once.
 
     Args:
-        cache: of image features and gradients at the init; None to compute everything.
-        threads: that decode and augment (see :class:`FeaturePipeline`).
-        on_image: called after each image.
+        backbone: the model.
+        datasets: data sets of the work items.
+        evaluation: methods, prompts, seeds and limits.
+        cache: cache of image features and gradients at the init; None to compute everything.
+        threads: number of threads that decode and augment (see :class:`FeaturePipeline`).
+        on_image: function that is called after each image.
     """
 
     def __init__(
         self,
-        backbone: Any,
+        backbone: Backbone,
         datasets: Sequence[Dataset],
-        settings: EvaluationSettings,
+        evaluation: Evaluation,
         *,
         cache: FeatureCache | None = None,
         threads: int | None = None,
         on_image: Callable[[], None] | None = None,
     ) -> None:
-        self._backbone, self._settings, self._cache = backbone, settings, cache
+        self._backbone, self._evaluation, self._cache = backbone, evaluation, cache
         self._datasets = {dataset.unique_name: dataset for dataset in datasets}
-        self._pipeline = FeaturePipeline(backbone, cache=cache, threads=threads, features=settings.features)
+        self._pipeline = FeaturePipeline(backbone, cache=cache, threads=threads, features=evaluation.features)
         self._on_image = on_image
         self._prepared: tuple[tuple[str, tuple[Column, ...]], Predictor] | None = None
-        self._own = {name: settings.for_dataset(dataset) for name, dataset in self._datasets.items()}
+        self._plans = {name: evaluation.on(dataset) for name, dataset in self._datasets.items()}
         for dataset in datasets:
             if isinstance(dataset, FeatureDataset) and dataset.width != backbone.embed_dim:
                 raise OtptError(
                     f"The features of {dataset.name!r} have {dataset.width} dimensions; those of {backbone.name!r} "
                     f"have {backbone.embed_dim}. Name the backbone that computed them."
                 )
-        for own in self._own.values():
-            check_fit(backbone, own, settings.run_methods)
-            self._check_calibrations(own)
+        for plan in self._plans.values():
+            for task in plan.tasks:
+                check_fit(backbone, task, plan.protocol, plan.protocol.methods)
+            self._check_calibrations(plan)
 
     def __call__(self, items: Iterable[WorkItem]) -> Iterator[tuple[WorkItem, list[Shard]]]:
         """Yield the finished shards of each item; the last ones of an item end at its ``stop``."""
-        answers = chain.from_iterable(stream(self._image_tasks(items), self._pipeline))
-        counted = (pair for pair in answers if not pair[0].task.first_pass)
-        for item, own in groupby(counted, key=lambda pair: pair[0].task.key.item):
-            yield from self._shards(item, own)
+        batches = stream(self._image_tasks(items), self._pipeline, lambda place: place.predictor)
+        answers = (pair for pair in chain.from_iterable(batches) if not pair[0].task.first_pass)
+        for item, members in groupby(answers, key=lambda pair: pair[0].task.key.item):
+            yield from self._shards(item, members)
 
-    def _image_tasks(self, items: Iterable[WorkItem]) -> Iterator[ImageTask]:
+    def _image_tasks(self, items: Iterable[WorkItem]) -> Iterator[ImageTask[_Place]]:
         for item in items:
             dataset, predictor = self._datasets[item.dataset], self._predictor(item)
             order = stream_order(item.seed, dataset.ids[: item.stop]) if item.in_order else range(item.start, item.stop)
             passes = [True, False] if predictor.sees_all_first else [False]
             for first_pass, index in product(passes, order):
-                place = _Place(item, index, dataset.ids[index])
-                yield predictor.task(place, partial(dataset.source, index), seed=item.seed, first_pass=first_pass)
+                place = _Place(item, index, dataset.ids[index], predictor)
+                source = partial(dataset.source, index)
+                yield predictor.image_task(place, source, seed=item.seed, first_pass=first_pass)
 
     def _shards(
-        self, item: WorkItem, answers: Iterator[tuple[EncodedImage, list[Output] | Exception]]
+        self, item: WorkItem, answers: Iterator[tuple[EncodedImage[_Place], list[Output] | Exception]]
     ) -> Iterator[tuple[WorkItem, list[Shard]]]:
-        dataset, settings = self._datasets[item.dataset], self._settings
-        start, rows = item.start, self._rows(item, dataset)
+        dataset = self._datasets[item.dataset]
+        start = item.start
+        writers = self._writers(item, dataset)
         for position, (image, answer) in enumerate(answers, start=item.start + 1):
-            index, name = image.task.key.index, image.task.key.name
-            label = dataset.labels_of(index) if settings.multi_label else dataset.labels[index]
-            for own, column in zip(rows, item.columns, strict=True):
+            place = image.task.key
+            label = dataset.labels_of(place.index) if self._evaluation.multi_label else dataset.labels[place.index]
+            for writer, column in zip(writers, item.columns, strict=True):
                 if isinstance(answer, Exception):
-                    own.add_unreadable(index, name, label, str(answer))
-                else:
-                    output = answer[image.task.predictor.columns.index(column)]
-                    own.add(index, name, label, calibrated_output(settings.calibration_of(column[1]), output, label))
+                    writer.add_unreadable(place.index, place.name, label, str(answer))
+                    continue
+                output = answer[place.predictor.columns.index(column)]
+                calibrated = self._evaluation.calibration_of(column[1])
+                writer.add(place.index, place.name, label, calibrated_output(calibrated, output, label))
             if self._on_image is not None:
                 self._on_image()
-            if position == item.stop or (item.in_order and position % settings.shard_size == 0):
-                yield item, [own.shard(start) for own in rows]
-                start, rows = position, self._rows(item, dataset)
+            if position == item.stop or (item.in_order and position % self._evaluation.shard_size == 0):
+                yield item, [writer.shard(start) for writer in writers]
+                start, writers = position, self._writers(item, dataset)
 
-    def _rows(self, item: WorkItem, dataset: Dataset) -> list[ShardRows]:
+    def _writers(self, item: WorkItem, dataset: Dataset) -> list[ShardRows]:
+        """Return a new writer for each column of an item."""
         classes = len(dataset.class_names)
-        save = self._settings.save_probabilities or self._settings.multi_label
+        save = self._evaluation.save_probabilities or self._evaluation.multi_label
         return [
             ShardRows(item.dataset, item.seed, column, classes, variant=dataset.variant, save_probabilities=save)
             for column in item.columns
@@ -223,21 +236,26 @@ class Evaluator:
         """Return the predictor of an item's data set and columns; the last one is reused except for streams."""
         key = item.dataset, item.columns
         if self._prepared is None or self._prepared[0] != key or item.in_order:
-            settings = self._own[item.dataset]
-            prompts, names = (set(each) for each in zip(*item.columns, strict=True))
-            own = settings.replace(prompts=[each for each in settings.prompts or () if each.name in prompts] or None)
-            methods = [method for method in self._settings.run_methods if method.name in names]
-            self._prepared = key, Predictor(self._backbone, own, methods, cache=self._cache)
+            plan = self._plans[item.dataset]
+            prompts = {prompt for prompt, _ in item.columns}
+            names = {name for _, name in item.columns}
+            tasks = [task for task in plan.tasks if task.texts.name in prompts] or list(plan.tasks[:1])
+            methods = tuple(method for method in plan.protocol.methods if method.name in names)
+            protocol = plan.protocol.replace(methods=methods)
+            rejection = self._evaluation.decision.rejection
+            self._prepared = key, Predictor(self._backbone, tasks, protocol, rejection, cache=self._cache)
         return self._prepared[1]
 
-    def _check_calibrations(self, own: Settings) -> None:
+    def _check_calibrations(self, plan: DatasetPlan) -> None:
         """Raise ``OtptError`` if a calibration does not match the model, classes, prompt or method settings."""
-        for method in self._settings.run_methods:
-            calibrated = self._settings.calibration_of(method.name)
-            if calibrated is not None:
-                uncalibrated = replace(method, name=method.name.removesuffix(CALIBRATED))
-                for prompt, _ in columns(own, [method]):
-                    calibrated.calibration.check(calibration_facts(self._backbone, uncalibrated, prompt, own))
+        for method in plan.protocol.methods:
+            calibrated = self._evaluation.calibration_of(method.name)
+            if calibrated is None:
+                continue
+            uncalibrated = replace(method, name=method.name.removesuffix(CALIBRATED))
+            for prompt, _ in columns(plan.tasks, plan.protocol, [method]):
+                task = task_of(plan, prompt, method)
+                calibrated.calibration.check(calibration_facts(self._backbone, task, plan.protocol, uncalibrated))
 
 
 def calibrated_output(calibrated: Calibrated | None, output: Output, label: int | tuple[int, ...]) -> Output:

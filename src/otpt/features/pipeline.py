@@ -15,7 +15,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +35,8 @@ _MAX_THREADS = 16
 _MAX_RETAINED_PIXELS = 4 * 2**20
 """Maximum number of pixels of an image that stays decoded between rounds; larger images are opened again."""
 
+Key = TypeVar("Key")
+"""Type of the caller's keys of images."""
 _In = TypeVar("_In")
 _Out = TypeVar("_Out")
 
@@ -43,7 +45,7 @@ Opened = tuple[Image.Image, str]
 
 
 @dataclass(frozen=True)
-class ImageTask:
+class ImageTask(Generic[Key]):
     """Image to encode.
 
     Attributes:
@@ -53,20 +55,18 @@ class ImageTask:
         seed: seed of the views.
         image_id: key of the random views; None for the digest of the content.
         keep_image: whether a method needs the image itself.
-        predictor: predictor of the image in :func:`otpt.methods.predictor.stream`.
         urls: limits for downloads; None rejects URLs.
         wanted: function that returns whether the result is still needed; None for always.
         pixels: number of pixels counted in the :class:`PixelBudget`.
         first_pass: whether the prediction is discarded, in the first pass of methods that see all images first.
     """
 
-    key: Any
+    key: Key
     source: Callable[[], ImageSource]
     recipes: Sequence[ViewRecipe]
     seed: int
     image_id: str | None = None
     keep_image: bool = False
-    predictor: Any = None
     urls: UrlLimits | None = None
     wanted: Callable[[], bool] | None = None
     pixels: int = 0
@@ -100,7 +100,7 @@ class PixelBudget:
 
 
 @dataclass(eq=False)
-class EncodedImage:
+class EncodedImage(Generic[Key]):
     """Image with its features.
 
     Attributes:
@@ -114,7 +114,7 @@ class EncodedImage:
         new: whether it has features that are not in the cache.
     """
 
-    task: ImageTask
+    task: ImageTask[Key]
     features: dict[str, Tensor] = field(default_factory=dict)
     pixels: dict[str, npt.NDArray[np.floating]] = field(default_factory=dict)
     missing: dict[str, int] = field(default_factory=dict)
@@ -156,7 +156,7 @@ class FeaturePipeline:
         features: str = "full",
         fixed_chunks: bool = True,
         pixels: PixelBudget | None = None,
-        clock: Callable[[ImageTask, str, float], None] | None = None,
+        clock: Callable[[ImageTask[Any], str, float], None] | None = None,
     ) -> None:
         if threads is not None and threads < 0:
             raise OtptError(f"The number of threads is {threads}; expected 0 or more.")
@@ -165,7 +165,7 @@ class FeaturePipeline:
         self._clock, self._pixels, self._fixed_chunks = clock, pixels, fixed_chunks
         self._dtype: Any = np.float64 if backbone.dtype == torch.float64 else np.float32
 
-    def __call__(self, tasks: Iterable[ImageTask]) -> Iterator[tuple[ImageTask, EncodedImage | OtptError]]:
+    def __call__(self, tasks: Iterable[ImageTask[Key]]) -> Iterator[tuple[ImageTask[Key], EncodedImage[Key] | OtptError]]:
         """Yield (task, encoded image or error) in order, with the features of all views."""
         whole = (replace(task, recipes=[each.of(each.n_views) for each in task.recipes]) for task in tasks)
         for batch in self.batches(whole):
@@ -173,12 +173,12 @@ class FeaturePipeline:
             for image in batch:
                 yield image.task, image.error or image
 
-    def batches(self, tasks: Iterable[ImageTask]) -> Iterator[list[EncodedImage]]:
+    def batches(self, tasks: Iterable[ImageTask[Key]]) -> Iterator[list[EncodedImage[Key]]]:
         """Yield encoded images in batches of about :attr:`Backbone.views_at_once` views; tasks are read lazily.
 
         For a recipe with rounds, only the first round is encoded; see :meth:`encode_more`.
         """
-        waiting: list[EncodedImage] = []
+        waiting: list[EncodedImage[Key]] = []
         views = 0
         for coming in look_ahead(self._prepare, tasks, self._threads):
             if waiting and not self._fixed_chunks and not coming.done():  # do not wait for a large image
@@ -193,18 +193,18 @@ class FeaturePipeline:
         if waiting:
             yield self._encode(waiting)
 
-    def reopening(self, images: Sequence[EncodedImage]) -> AbstractContextManager[None]:
+    def reopening(self, images: Sequence[EncodedImage[Key]]) -> AbstractContextManager[None]:
         """Return a context manager that reserves the pixel budget of images that a method opens again."""
         again = sum(image.task.pixels for image in images if image.task.keep_image and image.opened is None)
         return nullcontext() if self._pixels is None or not again else self._pixels.hold(again)
 
-    def encode_more(self, images: list[EncodedImage]) -> None:
+    def encode_more(self, images: list[EncodedImage[Key]]) -> None:
         """Compute and encode the views in :attr:`EncodedImage.missing`."""
         for made in look_ahead(self._make_missing, images, self._threads):
             made.result()
         self._encode(images)
 
-    def store(self, images: Sequence[EncodedImage]) -> None:
+    def store(self, images: Sequence[EncodedImage[Key]]) -> None:
         """Write new features to the cache, with a single copy to the host."""
         if self._cache is None:
             return
@@ -218,7 +218,7 @@ class FeaturePipeline:
         for key, features in zip(new, to_host(stored), strict=True):
             self._cache.put(key, features.numpy())
 
-    def _prepare(self, task: ImageTask) -> EncodedImage:
+    def _prepare(self, task: ImageTask[Key]) -> EncodedImage[Key]:
         """Read the features from the cache, or decode the image and compute its first views; thread-safe."""
         image = EncodedImage(task)
         with nullcontext() if self._pixels is None else self._pixels.hold(task.pixels):
@@ -228,7 +228,7 @@ class FeaturePipeline:
                 image.error = error
         return image
 
-    def _open(self, image: EncodedImage) -> None:
+    def _open(self, image: EncodedImage[Key]) -> None:
         task, cache = image.task, self._cache
         if error := task.abandoned:
             raise error
@@ -256,7 +256,7 @@ class FeaturePipeline:
         if not again or opened.width * opened.height > _MAX_RETAINED_PIXELS:
             image.opened = None
 
-    def _make_missing(self, image: EncodedImage) -> None:
+    def _make_missing(self, image: EncodedImage[Key]) -> None:
         """Compute the views in :attr:`EncodedImage.missing`; thread-safe."""
         task = image.task
         try:
@@ -279,7 +279,7 @@ class FeaturePipeline:
             image.error = error
         image.missing = {}
 
-    def _encode(self, images: list[EncodedImage]) -> list[EncodedImage]:
+    def _encode(self, images: list[EncodedImage[Key]]) -> list[EncodedImage[Key]]:
         """Encode the pixels of all images together, in place."""
         for image in images:
             image.error = image.error or image.task.abandoned
@@ -303,14 +303,14 @@ class FeaturePipeline:
         self.note((image.task for image in pending), "encode", begun)
         return images
 
-    def note(self, tasks: Iterable[ImageTask], part: str, begun: float) -> None:
+    def note(self, tasks: Iterable[ImageTask[Key]], part: str, begun: float) -> None:
         """Report the time since ``begun`` to the clock."""
         if self._clock is not None:
             seconds = time.perf_counter() - begun
             for task in tasks:
                 self._clock(task, part, seconds)
 
-    def _cached(self, task: ImageTask, digest: str) -> dict[str, Tensor]:
+    def _cached(self, task: ImageTask[Key], digest: str) -> dict[str, Tensor]:
         """Return the cached features by kind of views; for a recipe with rounds, of all cached rounds."""
         found: dict[str, Tensor] = {}
         if self._cache is None or task.image_id is not None:
@@ -324,7 +324,7 @@ class FeaturePipeline:
                 found[recipe.kind] = to_device(own, self._backbone.device, self._backbone.dtype)
         return found
 
-    def _key(self, task: ImageTask, recipe: ViewRecipe, digest: str) -> str:
+    def _key(self, task: ImageTask[Key], recipe: ViewRecipe, digest: str) -> str:
         return feature_key(self._backbone, recipe, task.seed, self._form, digest)
 
 

@@ -1,41 +1,27 @@
 """Methods as points on axes: init, adapt, calibrate, aggregate, gate; their names, and how they run."""
 
-# importing these modules registers their functions
+# importing these modules registers their functions, inits and systems
 from otpt import calibration as _calibration  # noqa: F401
 from otpt.methods import (  # noqa: F401
     aggregations,
     caches,
     coop,
+    few_shot,
     fpp,
     gates,
     gaussians,
     inits,
     maple,
+    multi_label,
     online,
     prompt_streams,
     text_shift,
     view_selection,
 )
 from otpt.methods.attributes import names_with_attributes, read_attributes
-from otpt.methods.finish import KEPT_INIT, Output
-from otpt.methods.inits import (
-    Group,
-    by_kind,
-    calibration_facts,
-    check_fit,
-    column_facts,
-    columns,
-    learned_prompt,
-    method_numbers,
-    numbers_on,
-    plain,
-    prompt_facts,
-    prompts_of,
-    refuse_views,
-    templates_of,
-    text_state,
-)
-from otpt.methods.method import Kind, Method, Methods, kind_of, recipe_for, register_kind
+from otpt.methods.batch import Batch
+from otpt.methods.examples import Examples
+from otpt.methods.method import Method, Methods
 from otpt.methods.names import (
     compose,
     field_methods,
@@ -48,23 +34,58 @@ from otpt.methods.names import (
     published_names,
     register_methods,
 )
-from otpt.methods.path import Batch
+from otpt.methods.path import PromptGroup
 from otpt.methods.predictor import Predictor, stream
-from otpt.plugins import import_plugins, load_plugin
+from otpt.methods.preparation import (
+    Column,
+    Group,
+    Init,
+    Setup,
+    System,
+    by_preparer,
+    calibration_facts,
+    check_fit,
+    column_facts,
+    columns,
+    init_of,
+    method_numbers,
+    numbers_on,
+    preparer_of,
+    prompt_facts,
+    refuse_features,
+    register_init,
+    register_system,
+    text_state,
+)
+from otpt.methods.protocol import DEFAULT_METHOD, EXAMPLES_METHOD, MULTI_LABEL, Protocol, plain
+from otpt.methods.stages import KEPT_INIT, Output
+from otpt.methods.task import Task, Texts
+from otpt.plugins import load_plugin
 from otpt.registry import adaptation, aggregation, calibrator, gate, objective
 
 __all__ = [
+    "DEFAULT_METHOD",
+    "EXAMPLES_METHOD",
     "KEPT_INIT",
+    "MULTI_LABEL",
     "Batch",
+    "Column",
+    "Examples",
     "Group",
-    "Kind",
+    "Init",
     "Method",
     "Methods",
     "Output",
     "Predictor",
+    "PromptGroup",
+    "Protocol",
+    "Setup",
+    "System",
+    "Task",
+    "Texts",
     "adaptation",
     "aggregation",
-    "by_kind",
+    "by_preparer",
     "calibration_facts",
     "calibrator",
     "check_fit",
@@ -76,9 +97,8 @@ __all__ = [
     "gate",
     "get_method",
     "get_methods",
-    "kind_of",
+    "init_of",
     "known_parts",
-    "learned_prompt",
     "load_methods",
     "load_plugin",
     "method_numbers",
@@ -86,18 +106,15 @@ __all__ = [
     "numbers_on",
     "objective",
     "plain",
+    "preparer_of",
     "prompt_facts",
-    "prompts_of",
     "published_methods",
     "published_names",
     "read_attributes",
-    "recipe_for",
-    "refuse_views",
-    "register_kind",
+    "refuse_features",
+    "register_init",
     "register_methods",
+    "register_system",
     "stream",
-    "templates_of",
     "text_state",
 ]
-
-import_plugins("methods")

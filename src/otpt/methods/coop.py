@@ -2,58 +2,103 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar, Literal, TypeVar
 
+from pydantic import Field
 from torch import Tensor
 
-from otpt.backbones import Backbone
+from otpt.backbones import Backbone, text_encoder
 from otpt.calibration import BaseTexts
 from otpt.errors import OtptError
-from otpt.features.cache import FeatureCache
-from otpt.methods.inits import learned_facts, learned_prompt, text_group, text_state
-from otpt.methods.method import INITS, Kind, Method, Methods
-from otpt.methods.path import Batch, PromptGroup
+from otpt.files import Json
+from otpt.methods.batch import Batch
+from otpt.methods.method import Method
+from otpt.methods.path import PromptGroup
+from otpt.methods.preparation import Init, Setup, register_init, text_state
+from otpt.methods.protocol import Protocol
 from otpt.methods.state import PromptState
-from otpt.prompts import DEFAULT_PROMPTS, tokenize_prompts
-from otpt.prompts.learned import CocoopContext, CoopContext
+from otpt.methods.task import Task
+from otpt.prompts import tokenize_prompts
+from otpt.prompts.learned import CocoopContext, CoopContext, MaplePrompts, fingerprint, read_learned_as
 from otpt.registry import CALIBRATIONS
-from otpt.settings import Settings
 from otpt.views import ViewRecipe
 
-
-def _coop(backbone: Backbone, settings: Settings, methods: Methods, cache: FeatureCache | None) -> list[PromptGroup]:
-    learned = learned_prompt(settings, CoopContext, methods)
-    group = text_group(learned.kind, backbone, settings, learned.prompt(), methods)
-    base = _base_classes(learned, methods)
-    if base is not None:
-        places = (settings, settings.replace(classes=base))
-        prompts = ((settings.prompts or DEFAULT_PROMPTS)[0], learned.prompt())
-        found = [text_state(backbone, place, prompt, ()) for place in places for prompt in prompts]
-        group.constants["base_texts"] = BaseTexts(*(each.text_features.cpu() for each in found))
-    return [group]
+_Learned = TypeVar("_Learned", CoopContext, CocoopContext, MaplePrompts)
 
 
-def _check_coop(backbone: Backbone, settings: Settings, methods: Methods) -> None:
-    learned = learned_prompt(settings, CoopContext, methods)
-    _base_classes(learned, methods)
-    tokenize_prompts(backbone.text, settings.classes, learned.prompt())
+def learned_prompt(kind: type[_Learned], source: str | Path | _Learned | None) -> _Learned:
+    """Return a learned prompt from a file or an object; raise an :class:`OtptError` if it is missing."""
+    if source is None:
+        raise OtptError(
+            f"The init {kind.kind!r} needs a learned prompt; name its file as {kind.kind}[context=FILE] or with --set "
+            "context=FILE, or train one with 'otpt train'."
+        )
+    return read_learned_as(kind, source)
+
+
+def learned_images(kind: type[_Learned], source: str | Path | _Learned | None) -> Mapping[str, Sequence[str]]:
+    """Return the keys of the training images of a learned prompt."""
+    return {f"the prompt of {kind.kind!r}": learned_prompt(kind, source).images}
+
+
+@register_init
+class Coop(Init):
+    """Context learned from a few labelled images (Zhou et al., IJCV 2022)."""
+
+    name: ClassVar[str] = "coop"
+    base_classes: ClassVar[bool] = True
+
+    context: str | Path | CoopContext | None = Field(None, description="file of 'otpt train coop' or of CoOp's code")
+
+    @cached_property
+    def learned(self) -> CoopContext:
+        """The learned context."""
+        return learned_prompt(CoopContext, self.context)
+
+    def check(self, setup: Setup) -> None:
+        """See :class:`Init`."""
+        _base_classes(self.learned, setup.methods)
+        tokenize_prompts(text_encoder(setup.backbone), setup.task.classes, self.learned.prompt())
+
+    def prepare(self, setup: Setup) -> Sequence[PromptGroup]:
+        """See :class:`Init`."""
+        prompt = self.learned.prompt()
+        group = setup.group(self.name, prompt)
+        base = _base_classes(self.learned, setup.methods)
+        if base is not None:
+            tasks = setup.task, setup.task.replace(classes=base, groups=None)
+            budget = setup.protocol.memory_budget
+            features = [
+                text_state(setup.backbone, task, texts, memory_budget=budget).text_features.cpu()
+                for task in tasks
+                for texts in (setup.task.prompt, prompt)
+            ]
+            group.constants["base_texts"] = BaseTexts(*features)
+        return [group]
+
+    def facts(self, task: Task, protocol: Protocol, method: Method) -> Mapping[str, Json]:
+        """See :class:`Init`."""
+        return {"fingerprint": fingerprint(self.learned)}
+
+    def learned_from(self) -> Mapping[str, Sequence[str]]:
+        """See :class:`Init`."""
+        return learned_images(CoopContext, self.context)
 
 
 def _base_classes(learned: CoopContext, methods: Sequence[Method]) -> tuple[str, ...] | None:
     """Return the classes that a context was learned on, or None if no method needs them."""
-    asks = next((each.name for each in methods if "base_texts" in CALIBRATIONS[each.calibrate].parameters), None)
-    if asks is None:
+    needing = [method.name for method in methods if "base_texts" in CALIBRATIONS[method.calibrate].parameters]
+    if not needing:
         return None
     if learned.class_names is None:
         raise OtptError(
-            f"Method {asks!r} needs the classes that the context was learned on, but its file does not name them; make "
-            "one with 'otpt train coop', or in Python give CoopContext(vectors, class_names)."
+            f"Method {needing[0]!r} needs the classes that the context was learned on, but its file does not name "
+            "them; make one with 'otpt train coop', or in Python give CoopContext(vectors, class_names)."
         )
     return learned.class_names
-
-
-INITS[CoopContext.kind] = Kind(_coop, _check_coop, facts=learned_facts, uses="contexts", base_classes=True)
 
 
 class ConditionalState(PromptState):
@@ -80,31 +125,53 @@ class ConditionalState(PromptState):
         return self._context.starts(clean)
 
 
-def _cocoop(backbone: Backbone, settings: Settings, methods: Methods, cache: FeatureCache | None) -> list[PromptGroup]:
-    learned = learned_prompt(settings, CocoopContext, methods)
-    learned.check_fits(backbone.embed_dim)
-    found = []
-    for condition in dict.fromkeys(method.condition for method in methods):
-        own = tuple(method for method in methods if method.condition == condition)
-        more = {"kind": ConditionalState, "context": learned, "model": backbone, "raw": condition == "raw"}
-        # images have different contexts, so there is no shared graph to build
-        state = text_state(backbone, settings, learned.prompt(), (), **more)
-        found.append(PromptGroup(learned.kind, own, backbone, state, settings))
-    return found
+@register_init
+class Cocoop(Init):
+    """CoCoOp: a learned context plus what a small network says of the image (Zhou et al., CVPR 2022)."""
 
+    name: ClassVar[str] = "cocoop"
+    shares_texts: ClassVar[bool] = False
 
-def _check_cocoop(backbone: Backbone, settings: Settings, methods: Methods) -> None:
-    learned = learned_prompt(settings, CocoopContext, methods)
-    learned.check_fits(backbone.embed_dim)
-    tokenize_prompts(backbone.text, settings.classes, learned.prompt())
+    context: str | Path | CocoopContext | None = Field(None, description="file of 'otpt train cocoop' or of CoCoOp's code")
+    condition: Literal["unit", "raw"] = Field(
+        "unit", description="image feature of the network: of norm one, as in training, or not (raw), as in TPT's code"
+    )
 
+    @cached_property
+    def learned(self) -> CocoopContext:
+        """The learned context and network."""
+        return learned_prompt(CocoopContext, self.context)
 
-INITS[CocoopContext.kind] = Kind(
-    _cocoop,
-    _check_cocoop,
-    facts=learned_facts,
-    needs_image=lambda method: method.condition == "raw",
-    uses="contexts",
-    shares_texts=False,
-    options=("condition",),
-)
+    @property
+    def needs_image(self) -> bool:
+        """See :class:`Init`."""
+        return self.condition == "raw"
+
+    def check(self, setup: Setup) -> None:
+        """See :class:`Init`."""
+        self.learned.check_fits(setup.backbone.embed_dim)
+        tokenize_prompts(text_encoder(setup.backbone), setup.task.classes, self.learned.prompt())
+
+    def prepare(self, setup: Setup) -> Sequence[PromptGroup]:
+        """See :class:`Init`."""
+        self.learned.check_fits(setup.backbone.embed_dim)
+        state = text_state(
+            setup.backbone,
+            setup.task,
+            self.learned.prompt(),
+            memory_budget=setup.protocol.memory_budget,
+            tunes=False,  # images have different contexts, so there is no shared graph to build
+            kind=ConditionalState,
+            context=self.learned,
+            model=setup.backbone,
+            raw=self.condition == "raw",
+        )
+        return [setup.group(self.name, state)]
+
+    def facts(self, task: Task, protocol: Protocol, method: Method) -> Mapping[str, Json]:
+        """See :class:`Init`."""
+        return {"fingerprint": fingerprint(self.learned), "condition": self.condition}
+
+    def learned_from(self) -> Mapping[str, Sequence[str]]:
+        """See :class:`Init`."""
+        return learned_images(CocoopContext, self.context)

@@ -12,28 +12,35 @@ by element.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import ClassVar
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
-from otpt.backbones import Backbone
+from otpt.backbones import Backbone, text_encoder
 from otpt.backbones.prompted_tower import PromptedTower
 from otpt.errors import OtptError
-from otpt.features.cache import FeatureCache
+from otpt.files import Json
+from otpt.methods.batch import Batch
 from otpt.methods.caches import in_first_row
-from otpt.methods.inits import learned_facts, learned_prompt
-from otpt.methods.method import INITS, Kind, Methods, recipe_for
-from otpt.methods.path import Batch, PromptGroup
+from otpt.methods.coop import learned_images, learned_prompt
+from otpt.methods.method import Method
+from otpt.methods.path import PromptGroup
+from otpt.methods.preparation import Init, Setup, register_init
+from otpt.methods.protocol import Protocol
 from otpt.methods.state import Point, PromptState, Scores, mean_cosine
+from otpt.methods.task import Task
 from otpt.methods.tuner import adamw_first_step
 from otpt.objectives import entropy_of_mean, fraction_of, select_fraction
 from otpt.prompts import MEMORY_BUDGET, Linearisation, Prompt, tokenize_prompts
 from otpt.prompts.encoders import PrefixEncoder
-from otpt.prompts.learned import MaplePrompts, visual_prompts
+from otpt.prompts.learned import MaplePrompts, fingerprint, visual_prompts
 from otpt.registry import Fraction, NonNegative, Positive, adaptation
-from otpt.settings import Settings
 from otpt.views import ViewRecipe
 
 WORDS = "a photo of a"
@@ -63,9 +70,9 @@ class MapleState(PromptState):
         """``selected``: largest number of views that a step differentiates; determines :attr:`bytes_per_image`."""
         self.tower, self.prompts = prompted_tower(backbone, prompts), prompts
         self._backbone, self._shapes = backbone, [each.shape for each in prompts.tensors]
-        tokens = tokenize_prompts(backbone.text, class_names, Prompt(WORDS, tokens=prompts.text.shape[1]))
-        encoder = PrefixEncoder(backbone.text, tokens, depth=prompts.depth, memory_budget=memory_budget)
-        encoder.autocast = backbone.text.autocast
+        tokens = tokenize_prompts(text_encoder(backbone), class_names, Prompt(WORDS, tokens=prompts.text.shape[1]))
+        encoder = PrefixEncoder(text_encoder(backbone), tokens, depth=prompts.depth, memory_budget=memory_budget)
+        encoder.autocast = text_encoder(backbone).autocast
         self.bytes_per_image = self.tower.graph_bytes(selected)
         super().__init__(
             class_names,
@@ -173,35 +180,65 @@ def _flat(tensors: Sequence[Tensor]) -> Tensor:
 
 def prompted_tower(backbone: Backbone, prompts: MaplePrompts) -> PromptedTower:
     """Return the image tower with prompts, or raise an :class:`OtptError` if they do not fit the towers."""
-    if prompts.text.shape[-1] != backbone.text.width:
+    if prompts.text.shape[-1] != text_encoder(backbone).width:
         raise OtptError(
             f"The MaPLe text prompts have width {prompts.text.shape[-1]}, but the text tower has width "
-            f"{backbone.text.width}; use prompts learned with this backbone."
+            f"{text_encoder(backbone).width}; use prompts learned with this backbone."
         )
     tower = PromptedTower(backbone)
     tower.check_depth(prompts.depth, prompts.weights.shape[1])
     return tower
 
 
-def _make(backbone: Backbone, settings: Settings, methods: Methods, cache: FeatureCache | None) -> list[PromptGroup]:
-    learned, selected = learned_prompt(settings, MaplePrompts, methods), 0
-    for method in methods:
-        config, recipe = method.tuning(*settings.place), recipe_for(settings, method)
-        if method.needs_context and recipe is not None:
-            own = fraction_of(recipe.n_views, method.selection_ratio)
-            selected = max(selected, own if config is None else config.selected_count(recipe.n_views))
-    tunes, budget = any(method.needs_context for method in methods), settings.memory_budget
-    state = MapleState(backbone, settings.classes, learned, memory_budget=budget, tunes=tunes, selected=selected)
-    return [PromptGroup(learned.kind, methods, backbone, state, settings)]
+@register_init
+class Maple(Init):
+    """MaPLe: learned prompts in both towers (Khattak et al., CVPR 2023)."""
 
+    name: ClassVar[str] = "maple"
+    needs_features: ClassVar[bool] = False
 
-def _check(backbone: Backbone, settings: Settings, methods: Methods) -> None:
-    prompted_tower(backbone, learned_prompt(settings, MaplePrompts, methods))
+    context: str | Path | MaplePrompts | None = Field(None, description="file of 'otpt train maple' or of MaPLe's code")
 
+    @cached_property
+    def learned(self) -> MaplePrompts:
+        """The learned prompts."""
+        return learned_prompt(MaplePrompts, self.context)
 
-INITS[MaplePrompts.kind] = Kind(
-    _make, _check, facts=learned_facts, needs_image=lambda method: True, needs_features=False, uses="contexts"
-)
+    @property
+    def needs_image(self) -> bool:
+        """See :class:`Init`."""
+        return True
+
+    def check(self, setup: Setup) -> None:
+        """See :class:`Init`."""
+        prompted_tower(setup.backbone, self.learned)
+
+    def prepare(self, setup: Setup) -> Sequence[PromptGroup]:
+        """See :class:`Init`."""
+        selected = 0
+        for method in setup.methods:
+            config = method.tuning(*setup.protocol.place)
+            recipe = setup.protocol.recipe_for(method)
+            if method.needs_context and recipe is not None:
+                views = fraction_of(recipe.n_views, method.selection_ratio)
+                selected = max(selected, views if config is None else config.selected_count(recipe.n_views))
+        state = MapleState(
+            setup.backbone,
+            setup.task.classes,
+            self.learned,
+            memory_budget=setup.protocol.memory_budget,
+            tunes=any(method.needs_context for method in setup.methods),
+            selected=selected,
+        )
+        return [setup.group(self.name, state)]
+
+    def facts(self, task: Task, protocol: Protocol, method: Method) -> Mapping[str, Json]:
+        """See :class:`Init`."""
+        return {"fingerprint": fingerprint(self.learned)}
+
+    def learned_from(self) -> Mapping[str, Sequence[str]]:
+        """See :class:`Init`."""
+        return learned_images(MaplePrompts, self.context)
 
 
 # ---- PromptAlign ----------------------------------------------------------------------------------------------------

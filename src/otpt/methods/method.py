@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields, replace
-from functools import cache
-from typing import TYPE_CHECKING, Any, Literal, get_type_hints
+from functools import cache, cached_property
+from os import PathLike
+from typing import Any, Literal, get_type_hints
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from otpt.errors import OtptError, unknown
-from otpt.hooks import EvaluationHook
 from otpt.objectives import fraction_of
 from otpt.registry import (
     ADAPTATIONS,
@@ -21,10 +21,12 @@ from otpt.registry import (
     FAMILIES,
     GATES,
     IMAGE,
+    INITS,
     NONE,
     OBJECTIVES,
     OTHERS,
     STREAM,
+    SYSTEMS,
     TEXTS,
     VIEWS,
     Component,
@@ -32,16 +34,11 @@ from otpt.registry import (
     Fraction,
     NonNegative,
     Positive,
+    Preparation,
+    Setting,
     listed_datasets,
     number_for,
 )
-from otpt.views import ViewRecipe
-
-if TYPE_CHECKING:
-    from otpt.features.cache import FeatureCache
-    from otpt.methods.inits import Group
-    from otpt.prompts import Prompt
-    from otpt.settings import Settings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,19 +99,18 @@ class Method(Steps):
 
     Attributes:
         objectives: weight of each objective of :data:`otpt.registry.OBJECTIVES`.
-        init: the initial prompt: "words", or another of :data:`INITS`.
+        init: the initial prompt: "words", or another of :data:`otpt.registry.INITS`.
         adapt: "context", steps on the context that minimise ``objectives`` (no adaptation if there are none); or a
             registered adaptation.
         calibrate: "none", or a registered calibrator such as "temperature" or "sals".
         aggregate: "clean", or a registered function of all views.
         gate: "none", or a registered function that decides whether an image is adapted.
         temperature: for "temperature"; None for the published constant of the backbone's kind of image tower.
-        condition: the image feature of a conditional context (CoCoOp): of norm one ("unit", as in training) or not
-            ("raw", as in TPT's code).
         views: number of views, including the clean one; None for the recipe's.
         augmix: whether views are mixed; None for the data set's default.
-        settings: of its functions, such as SoC's delta, where they differ from the defaults; one number, one for each
-            family of data sets, or one for each of some data sets and one for "others".
+        settings: settings that differ from their defaults. Those of functions, such as SoC's delta, are one number,
+            one for each family of data sets, or one for each of some data sets and one for "others". Those of its
+            init or system are the inputs of that class, such as the file of a learned context.
         caution: a warning for evaluations; see :meth:`caution_on`.
     """
 
@@ -128,7 +124,6 @@ class Method(Steps):
     temperature: Positive | None = None
     summary: str = ""
     source: str = ""
-    condition: Literal["unit", "raw"] = "unit"
     views: Count | None = None
     augmix: bool | None = None
     settings: Mapping[str, Any] = field(default_factory=dict, hash=False)
@@ -194,22 +189,52 @@ class Method(Steps):
         )
 
     def _valid_settings(self) -> dict[str, Any]:
-        """Validate the settings by the types of their functions' parameters."""
-        known = {name: setting for each in self.functions for name, setting in each.settings.items()}
-        found: dict[str, Any] = {}
+        """Validate the settings by the types of their functions' parameters and of the inputs."""
+        inputs = self.input_settings
+        settings = {**self._function_settings, **inputs}
+        values: dict[str, Any] = {}
         for name, value in self.settings.items():
             key = name.replace("-", "_")
-            if key not in known:
-                shown = [each.replace("_", "-") for each in known]
+            if key not in settings:
+                shown = [each.replace("_", "-") for each in settings]
                 raise unknown(f"setting of method {self.name!r}:", name.replace("_", "-"), shown)
-            adapter = known[key].adapter
-            if isinstance(value, Mapping):
+            adapter = settings[key].adapter
+            if isinstance(value, Mapping) and key not in inputs:
                 if not (set(FAMILIES) <= set(value) or OTHERS in value):
                     raise self._missing_numbers(name, value, f", one for {OTHERS!r}")
-                found[key] = {each: _validated(self.name, name, number, adapter) for each, number in value.items()}
+                values[key] = {each: _validated(self.name, name, number, adapter) for each, number in value.items()}
             else:
-                found[key] = _validated(self.name, name, value, adapter)
-        return found
+                values[key] = _validated(self.name, name, value, adapter)
+        return values
+
+    @property
+    def preparations(self) -> tuple[type[Preparation], ...]:
+        """Its init and, if there is one, the system that runs it."""
+        system = SYSTEMS.get(self.adapt)
+        return (INITS[self.init],) if system is None else (INITS[self.init], system)
+
+    @property
+    def preparation(self) -> type[Preparation]:
+        """The system that runs it, or else its init."""
+        return self.preparations[-1]
+
+    @property
+    def input_settings(self) -> dict[str, Setting]:
+        """Inputs of its init and system, by name."""
+        return {name: setting for each in self.preparations for name, setting in each.settings().items()}
+
+    @property
+    def _function_settings(self) -> dict[str, Setting]:
+        return {name: setting for each in self.functions for name, setting in each.settings.items()}
+
+    @cached_property
+    def prepared(self) -> Preparation:
+        """The system that runs it, or else its init, with its inputs."""
+        return self.preparation(**self.inputs_of(self.preparation))
+
+    def inputs_of(self, preparation: type[Preparation]) -> dict[str, Any]:
+        """Return the inputs of its init or system that differ from the defaults."""
+        return {name: value for name, value in self.settings.items() if name in preparation.model_fields}
 
     @property
     def functions(self) -> tuple[Component, ...]:
@@ -220,7 +245,7 @@ class Method(Steps):
     @property
     def defaults(self) -> dict[str, Any]:
         """Settings of the functions with their defaults."""
-        return {name: setting.default for each in self.functions for name, setting in each.settings.items()}
+        return {name: setting.default for name, setting in self._function_settings.items()}
 
     @property
     def tunes(self) -> bool:
@@ -263,13 +288,29 @@ class Method(Steps):
         """Whether calibration or aggregation take the adapted logits of more than the clean view."""
         return CALIBRATIONS[self.calibrate].views or AGGREGATIONS[self.aggregate].views
 
+    @property
+    def numbers(self) -> dict[str, Any]:
+        """Settings of the functions that differ from their defaults."""
+        inputs = self.input_settings
+        return {name: value for name, value in self.settings.items() if name not in inputs}
+
     def settings_for(self, family: str, dataset: str = "") -> dict[str, Any]:
-        """Return the settings on a data set that differ from the functions' defaults."""
-        return {name: number_for(setting, family, dataset) for name, setting in self.settings.items()}
+        """Return the settings of the functions on a data set that differ from their defaults."""
+        return {name: number_for(setting, family, dataset) for name, setting in self.numbers.items()}
+
+    def inputs_for(self, dataset: str) -> Method:
+        """Return a copy whose inputs have the name of a data set in place of ``{dataset}`` in paths."""
+        inputs = self.input_settings
+        changed = {
+            name: str(value).replace("{dataset}", dataset)
+            for name, value in self.settings.items()
+            if name in inputs and isinstance(value, (str, PathLike)) and "{dataset}" in str(value)
+        }
+        return replace(self, settings={**self.settings, **changed}) if changed else self
 
     def caution_on(self, datasets: Collection[str]) -> str:
         """Return the caution, or "" if it concerns numbers by data set and none applies to ``datasets``."""
-        listed = listed_datasets(self.settings.values())
+        listed = listed_datasets(self.numbers.values())
         return self.caution if not listed or listed & set(datasets) else ""
 
     def tuning(self, family: str, dataset: str = "") -> TuningConfig | None:
@@ -287,12 +328,12 @@ class Method(Steps):
             **steps,
         )
 
-    def override(self, settings: Mapping[str, str | float | bool]) -> Method:
+    def override(self, settings: Mapping[str, object]) -> Method:
         """Return a copy with settings replaced, as by ``--set name=value`` and ``name[setting=value]``.
 
         Names: an objective of the method, for its weight; ``lambda`` or ``weight`` for its one regulariser; the fields
-        of its steps (steps, learning-rate …); calibrate and temperature; options of its init; and the settings of its
-        functions (:attr:`defaults`).
+        of its steps (steps, learning-rate …); calibrate and temperature; inputs of its init or system; and the
+        settings of its functions (:attr:`defaults`).
         """
         method = self
         # set calibrate first, since it may enable a temperature
@@ -313,10 +354,10 @@ class Method(Steps):
         weights = [*(["lambda", "weight"] if self._regularisers else []), *self.objectives]
         steps = [each.name for each in fields(Steps)] if self.objectives else []
         temperature = ["temperature"] if self.calibrate == "temperature" else []
-        names = [*weights, *self.defaults, *steps, "calibrate", *temperature, *INITS[self.init].options]
+        names = [*weights, *self.defaults, *self.input_settings, *steps, "calibrate", *temperature]
         return [name.replace("_", "-") for name in names]
 
-    def _with(self, name: str, value: str | float | bool) -> Method:
+    def _with(self, name: str, value: object) -> Method:
         if name in ("lambda", "weight"):
             found = self._regularisers or (list(self.objectives) if name == "weight" else [])
             if len(found) != 1:
@@ -330,11 +371,13 @@ class Method(Steps):
         if name in self.objectives:
             number = _validated(self.name, f"the weight of {name}", value, TypeAdapter(NonNegative))
             return replace(self, objectives={**self.objectives, name: number})
+        if key in self.input_settings:
+            return replace(self, settings={**self.settings, key: value})
         if key in self.defaults:
-            settings = {**self.settings, key: value}
+            changed = replace(self, settings={**self.settings, key: value})
             # a caution about numbers by data set does not apply to explicit values
-            lapsed = listed_datasets(self.settings.values()) and not listed_datasets(settings.values())
-            return replace(self, settings=settings, caution="" if lapsed else self.caution)
+            lapsed = listed_datasets(self.numbers.values()) and not listed_datasets(changed.numbers.values())
+            return replace(changed, caution="") if lapsed else changed
         if name not in self._settable and name != "temperature":
             raise unknown(f"setting of method {self.name!r}:", name, self._settable)
         number = _validated(self.name, name, value, _adapter(key))
@@ -342,7 +385,8 @@ class Method(Steps):
             return replace(self, **{key: number})
         if number not in CALIBRATIONS:
             raise unknown("calibrator", number, CALIBRATIONS)
-        known = replace(self, calibrate=number, settings={}, temperature=None).defaults
+        without = replace(self, calibrate=number, settings={}, temperature=None)
+        known = {**without.defaults, **without.input_settings}
         own = {each: setting for each, setting in self.settings.items() if each in known}
         return replace(self, calibrate=number, settings=own, temperature=None)
 
@@ -364,104 +408,4 @@ def _validated(method: str, name: str, value: Any, adapter: TypeAdapter[Any], *,
         raise OtptError(f"Method {method!r}: {where} is {first['input']!r:.80}; expected {expected}.") from None
 
 
-# ---- kinds: how methods of an init, or with their own network, are prepared ----------------------------------------
-
 Methods = tuple[Method, ...]
-
-
-@dataclass(frozen=True, eq=False)
-class Kind:
-    """Preparation shared by the methods of one init, or of an adaptation with its own network.
-
-    Attributes:
-        make: (backbone, settings, methods, cache) → groups, computed once per class list.
-        check: raise an :class:`OtptError` if ``make`` would, without computing anything.
-        names: prompts of words that a method starts from, or names in the results; the init's name by default.
-        facts: entries of ``config.json`` for an init other than a prompt of words.
-        needs_image: whether a method needs the image itself.
-        needs_features: whether the methods need features of views.
-        needs_text_tower: False for methods on an image tower alone.
-        from_words: whether the initial context is made of words.
-        uses: field of :class:`otpt.settings.Settings` that only these methods read.
-        tunable: whether there is a context to tune.
-        one_text: whether a class has one text, as adaptations other than steps on the context require.
-        shares_texts: whether all images have the same text features.
-        base_classes: whether it was learned on base classes, which calibrators may need (``base_texts``).
-        served: whether the service can provide all inputs.
-        options: fields of :class:`otpt.Method` that only these methods use.
-        trained: whether they predict with their own trained network, available only in evaluations.
-        evaluation: hooks of an evaluation.
-    """
-
-    make: Callable[[Any, Settings, Methods, FeatureCache | None], Sequence[Group]]
-    check: Callable[[Any, Settings, Methods], None] = lambda backbone, settings, methods: None
-    names: Callable[[Settings, Method], Sequence[Prompt | str]] | None = None
-    facts: Callable[[Settings, Method], Mapping[str, Any]] = lambda settings, method: {}
-    needs_image: Callable[[Method], bool] = lambda method: False
-    needs_features: bool = True
-    needs_text_tower: bool = True
-    from_words: bool = False
-    uses: str = ""
-    tunable: bool = True
-    one_text: bool = True
-    shares_texts: bool = True
-    base_classes: bool = False
-    served: bool = False
-    options: tuple[str, ...] = ()
-    trained: bool = False
-    evaluation: EvaluationHook = field(default_factory=EvaluationHook)
-
-
-INITS: dict[str, Kind] = {}
-NETWORKS: dict[str, Kind] = {}
-"""Kinds of methods with their own network, by adaptation."""
-
-
-def register_kind(name: str, kind: Kind, *, only: Mapping[str, tuple[str, ...]]) -> None:
-    """Register an adaptation whose methods are prepared and run by a plugin.
-
-    Args:
-        name: value of a method's ``adapt``.
-        only: by axis, the values that it can be combined with; any on other axes.
-    """
-    NETWORKS[name] = kind
-    ADAPTATIONS[name] = Component(name, only=only)
-
-
-def kind_of(method: Method) -> Kind:
-    """Return the kind of a method."""
-    return NETWORKS[method.adapt] if method.adapt in NETWORKS else INITS[method.init]
-
-
-def recipe_for(settings: Settings, method: Method) -> ViewRecipe | None:
-    """Return the view recipe of a method, or None for a method on whole images."""
-    recipe, kind = settings.recipe, kind_of(method)
-    if not kind.needs_features and kind is not INITS[method.init]:
-        return None
-    augmix = next((each for each in (settings.augmix, method.augmix) if each is not None), recipe.augmix)
-    views = recipe.n_views if method.views is None else method.views
-    if views == 1 and method.needs_all_views(*settings.place):
-        raise OtptError(
-            f"Method {method.name!r} needs several views per image, but the settings have one; increase the number of "
-            "views."
-        )
-    if not method.needs_views(*settings.place):
-        return replace(recipe, n_views=1, rounds=(), augmix=augmix)
-    # methods that take pixels, or carry a state, always see all views
-    in_rounds = not kind.needs_image(method) and method.scope != STREAM
-    rounds = tuple(each for each in recipe.rounds if in_rounds and each < views)
-    return replace(recipe, augmix=augmix, n_views=views, rounds=rounds)
-
-
-def recipes_for(settings: Settings, methods: Sequence[Method]) -> tuple[ViewRecipe, ...]:
-    """Return the largest required recipe of each kind of views, in rounds if all methods share them."""
-    found: dict[str, ViewRecipe] = {}
-    for method in methods:
-        recipe = recipe_for(settings, method)
-        if recipe is None or not kind_of(method).needs_features:
-            continue
-        other = found.get(recipe.kind, recipe)
-        largest = recipe if recipe.n_views >= other.n_views else other
-        same = recipe == other or min(recipe.n_views, other.n_views) == 1
-        found[recipe.kind] = largest if same else largest.of(largest.n_views)
-    return tuple(found.values())

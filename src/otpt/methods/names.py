@@ -8,11 +8,13 @@ import tomllib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from otpt.errors import OtptError, cannot_read, unknown
 from otpt.methods.method import Method
+from otpt.plugins import load_installed_plugins
 from otpt.registry import (
     AXES,
     CONTEXT,
@@ -23,7 +25,6 @@ from otpt.registry import (
     Part,
     Weight,
     make_part,
-    methods_table,
 )
 
 _IN_FILE = re.compile(r"(.*?\.toml)(?::([^\[\]]*))?(?:\[(.*)\])?", re.DOTALL)
@@ -53,16 +54,18 @@ def register_methods(table: Mapping[str, Any]) -> None:
         names += [name for name in table.get(key, ()) if name not in names]
 
 
-register_methods(methods_table())
+register_methods(tomllib.loads(resources.files(__package__).joinpath("methods.toml").read_text(encoding="utf-8")))
 
 
 def published_names() -> tuple[str, ...]:
     """Return the names of the methods in the O-TPT paper, including baselines and combinations."""
+    load_installed_plugins()
     return tuple(_NAMES["published"])
 
 
 def field_names() -> tuple[str, ...]:
-    """Return the names of other published methods."""
+    """Return the names of the published methods that are not in the O-TPT paper."""
+    load_installed_plugins()
     return tuple(_NAMES["field"])
 
 
@@ -72,19 +75,20 @@ def published_methods() -> Mapping[str, Method]:
 
 
 def field_methods() -> Mapping[str, Method]:
-    """Return other published methods by name."""
+    """Return the published methods that are not in the O-TPT paper, by name."""
     return {name: compose(name) for name in field_names()}
 
 
 def known_parts() -> Mapping[str, Part]:
     """Return all built-in and registered parts by name, ordered by axis."""
+    load_installed_plugins()
     named = [name for name in _NAMES["parts"] if name in PARTS]
     ordered = [*named, *(name for name in PARTS if name not in named)]
     return {name: PARTS[name] for axis in AXES for name in ordered if PARTS[name].axis == axis}
 
 
 def compose(name: str) -> Method:
-    """Return compose a method from its name.
+    """Compose a method from the parts of its name.
 
     >>> compose("coop+o-tpt+sals").calibrate
     'sals'
@@ -125,12 +129,17 @@ def _split(text: str, name: str) -> tuple[Part, str]:
     if match is None:
         raise OtptError(f"The method name {name!r} has misplaced brackets; expected a name such as 'o-tpt[lambda=6]'.")
     part = match[1].strip().lower()
-    if part in PARTS:
-        return PARTS[part], (match[2] or "").replace(" ", "")
+    if part in PARTS or (load_installed_plugins() and part in PARTS):
+        return PARTS[part], ",".join(_trimmed(item) for item in (match[2] or "").split(","))
     near = difflib.get_close_matches(part, PARTS, n=3, cutoff=0.5)
     hint = f" Did you mean: {', '.join(near)}?" if near else ""
     given = f"method {part!r}" if text == name else f"part {part!r} of the method {name!r}"
     raise OtptError(f"Unknown {given}.{hint} 'otpt methods' lists all parts; they are joined by '+'.")
+
+
+def _trimmed(item: str) -> str:
+    """Remove spaces around the name and the value of a setting; a path may contain spaces."""
+    return "=".join(word.strip() for word in item.split("=", 1))
 
 
 def _settings(part: Part, brackets: str, name: str) -> dict[str, str]:
@@ -245,10 +254,11 @@ def load_methods(path: str | Path) -> Mapping[str, Method]:
         raise OtptError(
             f"The method file {str(path)!r} contains no methods; expected one table per method, such as [my-method]."
         )
-    return {name: _method_of_table(name, table, str(path)) for name, table in tables.items()}
+    return {name: method_of_table(name, table, str(path)) for name, table in tables.items()}
 
 
-def _method_of_table(name: str, table: dict[str, Any], origin: str) -> Method:
+def method_of_table(name: str, table: Mapping[str, Any], origin: str) -> Method:
+    """Return a method from a table with the keys of :class:`Method`, in a file or in the settings."""
     given = {key.replace("-", "_"): value for key, value in table.items()}
     if len(given) < len(table):
         raise OtptError(f"{origin}: method {name!r} spells a key with both - and _; use one of them.")

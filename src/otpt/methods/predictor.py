@@ -3,95 +3,92 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import chain, groupby
-from typing import Any
+from itertools import groupby
+from typing import NoReturn, TypeVar
 
 from torch import Tensor
 
+from otpt.backbones import Backbone
 from otpt.errors import OtptError
 from otpt.features.cache import FeatureCache
 from otpt.features.pipeline import EncodedImage, FeaturePipeline, ImageTask
-from otpt.methods.finish import Output
-from otpt.methods.inits import Column, Group, by_kind, columns
-from otpt.methods.method import Method, kind_of, recipes_for
-from otpt.methods.path import Batch, PromptGroup
-from otpt.prompts import DEFAULT_PROMPTS
+from otpt.images import ImageSource, UrlLimits
+from otpt.methods.batch import Batch
+from otpt.methods.path import PromptGroup
+from otpt.methods.preparation import Column, Group, Setup, by_preparer, columns
+from otpt.methods.protocol import Protocol
+from otpt.methods.stages import Output
+from otpt.methods.task import Task
 from otpt.registry import STREAM
-from otpt.rejection import REJECTED, Rejector
-from otpt.settings import Settings
+from otpt.rejection import REJECTED, Rejection, Rejector
 from otpt.threads import cancellable, in_threads, one_thread
 from otpt.transfers import to_device, to_host
 
 IMAGES_TOGETHER = 8
 """Images per batch on a GPU, equal to the number of contexts per pass of the text tower."""
 
+Key = TypeVar("Key")
+
 
 class Predictor:
     """Predict images with several methods for one class list; text features are computed at construction.
 
     Args:
-        cache: of features and of gradients at the init.
-        groups: prepared methods, if their text features do not come from the backbone.
+        backbone: the model.
+        tasks: one task; or the same classes under several texts, for each of which methods that start from words have
+            a column.
+        protocol: methods and views.
+        rejection: score and threshold for images that fit none of the classes; None to reject none.
+        cache: cache of features and of gradients at the init.
 
     Attributes:
+        methods: methods of the protocol.
         columns: (prompt, method) of an image's outputs, in order.
         recipes: recipes of the required views.
         groups: the methods by initial prompt, with their text features.
         sees_all_first: whether a method makes a first pass over all images of a set.
-        rejector: scores images that fit none of the classes; None without ``reject=``.
+        rejector: scores images that fit none of the classes; None without ``rejection``.
         at_once: number of images processed concurrently within the memory budget; one for stream methods.
         one_pass: whether the images of a batch are processed together, as on a GPU, or one per thread.
     """
 
     def __init__(
         self,
-        backbone: Any,
-        settings: Settings,
-        methods: Sequence[Method],
+        backbone: Backbone,
+        tasks: Sequence[Task],
+        protocol: Protocol,
+        rejection: Rejection | None = None,
         *,
         cache: FeatureCache | None = None,
-        groups: Sequence[Group] | None = None,
     ) -> None:
-        self.settings, self.methods, self._device = settings, tuple(methods), backbone.device
-        self.recipes = recipes_for(settings, methods)
-        self.columns: tuple[Column, ...] = columns(settings, methods)
-        self.sees_all_first = any(method.sees_all_first for method in methods)
-        self.keep_image = any(kind_of(method).needs_image(method) for method in methods)
+        self.task, self.protocol, self.methods = tasks[0], protocol, protocol.methods
+        self._device = backbone.device
+        self.recipes = protocol.recipes_for(self.methods)
+        self.columns: tuple[Column, ...] = columns(tasks, protocol, self.methods)
+        self.sees_all_first = any(method.sees_all_first for method in self.methods)
+        self.keep_image = any(method.prepared.needs_image for method in self.methods)
         self.one_pass = backbone.device.type != "cpu"
-        if settings.reject is not None and not self.recipes:
-            named = ", ".join(method.name for method in methods)
+        if rejection is not None and not self.recipes:
+            named = ", ".join(method.name for method in self.methods)
             raise OtptError(f"{named}: rejection needs image features, which no selected method uses; remove --reject.")
-        self.rejector: Rejector | None = None
         with one_thread():
-            if groups is None:
-                kinds = by_kind(methods).items()
-                groups = [group for kind, own in kinds for group in kind.make(backbone, settings, own, cache)]
-            self.groups = list(groups)
-            if settings.reject is not None:
+            self.groups = _prepare(backbone, tasks, protocol, cache)
+            self.rejector: Rejector | None = None
+            if rejection is not None:
+                prompt, budget = tasks[0].prompt, protocol.memory_budget
                 self.rejector = Rejector(
                     backbone,
-                    settings.classes,
-                    (settings.prompts or DEFAULT_PROMPTS)[0],
-                    score=settings.reject,
-                    threshold=settings.reject_threshold,
-                    memory_budget=settings.memory_budget,
+                    tasks[0].classes,
+                    prompt,
+                    score=rejection.score,
+                    threshold=rejection.threshold,
+                    memory_budget=budget,
                 )
         self._prompted = [group for group in self.groups if isinstance(group, PromptGroup)]
         tuned = [group for group in self._prompted if any(method.needs_context for method in group.methods)]
-        # retain graphs of text features within the memory budget; recompute the others for each image
-        left, largest = settings.memory_budget, 1
-        for state in (group.state for group in tuned):
-            size = state.graph_bytes
-            largest = max(largest, state.bytes_per_image)
-            if 0 < size <= left:
-                left -= size
-            else:
-                largest = max(largest, size or settings.memory_budget)
-                state.release()
-        in_order = any(method.scope == STREAM for method in methods)
-        self.at_once = 1 if in_order else max(settings.memory_budget // largest, 1)
+        self.at_once = self._retain_graphs(tuned)
         if cache is not None:
             # gradients of many prompts, or of a context for each class, would take more space than the features
             numbers = sum(state.init.numel() for state in {group.state for group in tuned})
@@ -100,64 +97,128 @@ class Predictor:
                 if not group.state.moves_images and numbers <= views * group.state.text_features.shape[1]:
                     group.cache = cache
 
+    def _retain_graphs(self, tuned: Sequence[PromptGroup]) -> int:
+        """Retain graphs of text features within the memory budget; return the number of images processed at once.
+
+        Graphs beyond the budget are released, and computed again for each image.
+        """
+        budget = left = self.protocol.memory_budget
+        largest = 1
+        for state in (group.state for group in tuned):
+            size = state.graph_bytes
+            largest = max(largest, state.bytes_per_image)
+            if 0 < size <= left:
+                left -= size
+            else:
+                largest = max(largest, size or budget)
+                state.release()
+        in_order = any(method.scope == STREAM for method in self.methods)
+        return 1 if in_order else max(budget // largest, 1)
+
     @property
     def nbytes(self) -> int:
         """Bytes of the text features, their retained graphs and their token embeddings."""
         states = {group.state for group in self._prompted}
-        return sum(each.graph_bytes + each.text_features.nbytes + each.encoder.nbytes for each in states)
+        return sum(state.graph_bytes + state.text_features.nbytes + state.encoder.nbytes for state in states)
 
-    def task(self, key: Any, source: Any, *, seed: int | None = None, **more: Any) -> ImageTask:
-        """Create a task for :func:`stream`; ``key`` identifies the image. The seed defaults to the settings'."""
-        seed = self.settings.seed if seed is None else seed
-        return ImageTask(key, source, self.recipes, seed, keep_image=self.keep_image, predictor=self, **more)
+    def image_task(
+        self,
+        key: Key,
+        source: Callable[[], ImageSource],
+        *,
+        seed: int | None = None,
+        image_id: str | None = None,
+        urls: UrlLimits | None = None,
+        first_pass: bool = False,
+    ) -> ImageTask[Key]:
+        """Return a task for :func:`stream`.
 
-    def missing_views(self, image: EncodedImage) -> dict[str, int]:
+        Args:
+            key: key that identifies the image; messages show ``str(key)``.
+            source: thread-safe function that returns the image.
+            seed: seed of the views; the protocol's by default.
+            image_id: key of the random views; the digest of the content by default.
+            urls: limits for downloads; None rejects URLs.
+            first_pass: whether the prediction is discarded.
+        """
+        return ImageTask(
+            key,
+            source,
+            self.recipes,
+            self.protocol.seed if seed is None else seed,
+            image_id,
+            keep_image=self.keep_image,
+            urls=urls,
+            first_pass=first_pass,
+        )
+
+    def missing_views(self, image: EncodedImage[Key]) -> dict[str, int]:
         """Return the number of views to encode next, by kind of views that lacks some."""
-        found = {}
+        missing = {}
         for recipe in self.recipes:
             known, needed = image.features[recipe.kind], 0
             if len(known) < recipe.n_views:
                 with one_thread():
                     for group in self._prompted:
-                        own = [each for each in group.recipes if each.kind == recipe.kind and each.n_views > 1]
-                        needed = max([needed, *(group.views_needed(each, known) for each in dict.fromkeys(own))])
+                        recipes = [each for each in group.recipes if each.kind == recipe.kind and each.n_views > 1]
+                        counts = [group.views_needed(each, known) for each in dict.fromkeys(recipes)]
+                        needed = max([needed, *counts])
             if needed > len(known):
-                found[recipe.kind] = next((n for n in recipe.rounds if n > len(known)), recipe.n_views)
-        return found
+                missing[recipe.kind] = next((n for n in recipe.rounds if n > len(known)), recipe.n_views)
+        return missing
 
-    def view_logits(self, image: EncodedImage) -> Tensor | None:
+    def view_logits(self, image: EncodedImage[Key]) -> Tensor | None:
         """Return the zero-shot logits (V, C) of all views under the first initial prompt shared by all images."""
         if not self.recipes or not self._prompted or self._prompted[0].state.moves_images:
             return None
-        kind = max(self.recipes, key=lambda each: each.n_views).kind
+        kind = max(self.recipes, key=lambda recipe: recipe.n_views).kind
         with one_thread():
-            found = self._prompted[0].state.initial(image.features[kind][None]).view_logits
-        return None if found is None else found[0]
+            logits = self._prompted[0].state.initial(image.features[kind][None]).view_logits
+        return None if logits is None else logits[0]
 
     def __call__(self, batch: Batch) -> list[list[Output]]:
         """Return the outputs of each image, column by column."""
-        found: dict[Column, list[Output]] = {}
+        by_column: dict[Column, list[Output]] = {}
         for group in self.groups:
-            for method, own in zip(group.methods, group.outputs(batch), strict=True):
-                found[group.prompt, method.name] = own
-        outputs = [[found[column][i] for column in self.columns] for i in range(len(batch.images))]
-        return outputs if self.rejector is None else _mark(self.rejector, batch, outputs)
+            for method, outputs in zip(group.methods, group.outputs(batch), strict=True):
+                by_column[group.prompt, method.name] = outputs
+        rows = [[by_column[column][i] for column in self.columns] for i in range(len(batch.images))]
+        return rows if self.rejector is None else _mark(self.rejector, batch, rows)
 
     def of_features(self, views: Tensor) -> list[list[Output]]:
         """Return the outputs of images given by features (B, V, D), the clean view first."""
         kinds = {recipe.kind for recipe in self.recipes}
-        task = self.task("features", _no_image)
-        images = [EncodedImage(task, dict.fromkeys(kinds, own)) for own in to_device(views, self._device)]
+        task = self.image_task("features", _no_image)
+        images = [EncodedImage(task, dict.fromkeys(kinds, image)) for image in to_device(views, self._device)]
         if self.one_pass:
+            outputs: list[list[Output]] = []
             with one_thread():
-                return [each for batch in _together(images) for each in self(batch)]
-        found = in_threads(self, [Batch([image], task.seed) for image in images], at_once=self.at_once)
-        return [each for (each,) in found]
+                for first in range(0, len(images), IMAGES_TOGETHER):
+                    outputs += self(Batch(images[first : first + IMAGES_TOGETHER], task.seed))
+            return outputs
+        batches = [Batch([image], task.seed) for image in images]
+        return [row for (row,) in in_threads(self, batches, at_once=self.at_once)]
+
+
+def _prepare(
+    backbone: Backbone, tasks: Sequence[Task], protocol: Protocol, cache: FeatureCache | None
+) -> list[Group]:
+    """Prepare the methods under each text; an init that uses no texts is prepared once."""
+    groups: list[Group] = []
+    for preparer, methods in by_preparer(protocol.methods):
+        by_prompt = {preparer.prompt_name(task, protocol): task for task in reversed(tasks)}
+        for prompt in dict.fromkeys(preparer.prompt_name(task, protocol) for task in tasks):
+            groups += preparer.prepare(Setup(backbone, by_prompt[prompt], protocol, methods, cache))
+    return groups
 
 
 def stream(
-    tasks: Iterable[ImageTask], pipeline: FeaturePipeline, *, catch: bool = False
-) -> Iterator[list[tuple[EncodedImage, list[Output] | Exception]]]:
+    tasks: Iterable[ImageTask[Key]],
+    pipeline: FeaturePipeline,
+    predictor_of: Callable[[Key], Predictor],
+    *,
+    catch: bool = False,
+) -> Iterator[list[tuple[EncodedImage[Key], list[Output] | Exception]]]:
     """Yield batches of (image, outputs by column or an exception), in order.
 
     ``predict``, ``evaluate``, the service and Ray share this loop. Threads decode and augment images ahead of time.
@@ -165,59 +226,71 @@ def stream(
     the undecided images. On a CPU each image has one thread, on a GPU the images of a batch are processed together.
 
     Args:
+        tasks: images to predict, read lazily.
+        pipeline: encoder of the images.
+        predictor_of: function that returns the predictor of an image by the key of its task.
         catch: yield exceptions of predictions instead of raising them.
     """
 
-    def predict(batch: Batch) -> list[Any]:
+    def predict(batch: Batch) -> Sequence[list[Output] | Exception]:
         wanted = [image.task.wanted for image in batch.images]
-        stop = None if None in wanted else lambda: not any(each() for each in wanted if each)
+        stop = None if None in wanted else lambda: not any(is_wanted() for is_wanted in wanted if is_wanted)
         try:
             with pipeline.reopening(batch.images), cancellable(stop):
-                return batch.images[0].task.predictor(batch)
+                return predictor_of(batch.images[0].task.key)(batch)
         except Exception as error:
             if not catch:
                 raise
             return [error] * len(batch.images)
 
     for images in pipeline.batches(tasks):
-        more = [image for image in images if any(recipe.rounds for recipe in image.task.recipes)]
-        while more:
-            for image in more:
-                image.missing = {} if image.error else image.task.predictor.missing_views(image)
-            more = [image for image in more if image.missing]
-            if more:
-                pipeline.encode_more(more)
+        _encode_rounds(images, pipeline, predictor_of)
         pipeline.store(images)
-        good = [image for image in images if image.error is None]
+        readable = [image for image in images if image.error is None]
+        predictors = [predictor_of(image.task.key) for image in readable]
         begun = time.perf_counter()
-        if good and good[0].task.predictor.one_pass:
+        if predictors and predictors[0].one_pass:
             with one_thread():
-                answers = [predict(batch) for batch in _together(good)]
+                answers = [predict(batch) for batch in _together(readable, predictor_of)]
         else:
-            room = min((image.task.predictor.at_once for image in good), default=1)
-            answers = in_threads(predict, [Batch([image], image.task.seed) for image in good], at_once=room)
-        pipeline.note((image.task for image in good), "predict", begun)
-        found = chain.from_iterable(answers)
-        yield [(image, image.error or next(found)) for image in images]
+            room = min((predictor.at_once for predictor in predictors), default=1)
+            answers = in_threads(predict, [Batch([image], image.task.seed) for image in readable], at_once=room)
+        pipeline.note((image.task for image in readable), "predict", begun)
+        rows = iter([row for answer in answers for row in answer])
+        yield [(image, image.error or next(rows)) for image in images]
 
 
-def _together(images: Sequence[EncodedImage]) -> Iterator[Batch]:
+def _encode_rounds(
+    images: Sequence[EncodedImage[Key]], pipeline: FeaturePipeline, predictor_of: Callable[[Key], Predictor]
+) -> None:
+    """Encode further views of images with a view budget until each is decided."""
+    undecided = [image for image in images if any(recipe.rounds for recipe in image.task.recipes)]
+    while undecided:
+        for image in undecided:
+            image.missing = {} if image.error else predictor_of(image.task.key).missing_views(image)
+        undecided = [image for image in undecided if image.missing]
+        if undecided:
+            pipeline.encode_more(undecided)
+
+
+def _together(images: Sequence[EncodedImage[Key]], predictor_of: Callable[[Key], Predictor]) -> Iterator[Batch]:
     """Yield batches of consecutive images with the same predictor and seed."""
-    for (_, seed), alike in groupby(images, key=lambda image: (id(image.task.predictor), image.task.seed)):
-        own = list(alike)
-        for first in range(0, len(own), IMAGES_TOGETHER):
-            yield Batch(own[first : first + IMAGES_TOGETHER], seed)
+    for (_, seed), alike in groupby(images, key=lambda image: (id(predictor_of(image.task.key)), image.task.seed)):
+        members = list(alike)
+        for first in range(0, len(members), IMAGES_TOGETHER):
+            yield Batch(members[first : first + IMAGES_TOGETHER], seed)
 
 
-def _mark(rejector: Rejector, batch: Batch, outputs: list[list[Output]]) -> list[list[Output]]:
+def _mark(rejector: Rejector, batch: Batch, rows: list[list[Output]]) -> list[list[Output]]:
     """Add the rejection score and, for rejected images, a flag to all outputs of an image."""
     (scores,) = to_host([rejector(batch.clean_features())])
     marked = []
-    for value, own in zip(scores.tolist(), outputs, strict=True):
-        flags = (REJECTED,) if rejector.is_unknown(value) else ()
-        marked.append([replace(o, flags=o.flags + flags, extras={**o.extras, "unknown_score": value}) for o in own])
+    for score, outputs in zip(scores.tolist(), rows, strict=True):
+        flags = (REJECTED,) if rejector.is_unknown(score) else ()
+        extras = {"unknown_score": score}
+        marked.append([replace(o, flags=o.flags + flags, extras={**o.extras, **extras}) for o in outputs])
     return marked
 
 
-def _no_image() -> Any:
+def _no_image() -> NoReturn:
     raise OtptError("The method needs the pixels of this image, but only its features are available.")

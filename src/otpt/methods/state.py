@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,6 +17,7 @@ from torch.nn import functional as F
 from otpt.backbones import Backbone
 from otpt.errors import OtptError
 from otpt.methods.attributes import names_with_attributes
+from otpt.methods.batch import Batch
 from otpt.prompts import (
     MEMORY_BUDGET,
     FixedEncoder,
@@ -35,9 +36,6 @@ from otpt.prompts import (
 from otpt.prompts.tokens import sentence_tokens
 from otpt.registry import OBJECTIVES
 from otpt.views import ViewRecipe
-
-if TYPE_CHECKING:
-    from otpt.methods.path import Batch
 
 Encoder = Callable[[Tensor], Tensor]
 """A context (n, W) → text features (C, D), differentiable."""
@@ -65,12 +63,16 @@ class Scores:
     features: Tensor | None = None
     contexts: Tensor | None = None
 
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the fields that are not None, by name."""
+        return {name: tensor for name, tensor in vars(self).items() if tensor is not None}
+
     def image(self, i: int) -> Scores:
         """Return the scores of one image, B = 1."""
-        found = {name: each[i : i + 1] for name, each in vars(self).items() if each is not None}
+        fields = {name: tensor[i : i + 1] for name, tensor in self.tensors().items()}
         if len(self.text_features) == 1:  # all images share them
-            found["text_features"] = self.text_features
-        return Scores(**found)
+            fields["text_features"] = self.text_features
+        return Scores(**fields)
 
 
 class Point(NamedTuple):

@@ -125,6 +125,18 @@ def get_threshold(score: str, given: float | None) -> float:
     return threshold
 
 
+class Rejection(NamedTuple):
+    """Request to reject images that fit none of the classes.
+
+    Attributes:
+        score: name in :data:`SCORES`.
+        threshold: reject images with a higher score; None for the default of the score.
+    """
+
+    score: str
+    threshold: float | None = None
+
+
 class Rejector:
     """Rejection of unknown images by a score of their features, independent of the method.
 
@@ -146,13 +158,13 @@ class Rejector:
         self.score = SCORES[score]
         self._scale, self._bias = backbone.logit_scale, backbone.logit_bias
         prompt = prompt or Prompt()
-        self._classes = _text_features(backbone, class_names, prompt, memory_budget)
+        self._classes = text_features_of(backbone, class_names, prompt, memory_budget)
         self._words: Tensor | None = None
         self.words: tuple[str, ...] = ()
         if self.score.needs_words:
             classes = {name.replace("_", " ").lower() for name in class_names}  # "Dog" and "dog" are one text to CLIP
             listed = [word for word in negative_words() if word not in classes]
-            texts = _text_features(backbone, listed, prompt, memory_budget)
+            texts = text_features_of(backbone, listed, prompt, memory_budget)
             order = furthest_first(texts, self._classes)
             self._words, self.words = texts[order], tuple(listed[i] for i in order.tolist())
 
@@ -184,7 +196,7 @@ def furthest_first(words: Tensor, classes: Tensor) -> Tensor:
     return (words @ classes.mT).double().quantile(_NEAR, dim=-1).argsort(stable=True)
 
 
-def _text_features(backbone: Backbone, names: Sequence[str], prompt: Prompt, memory_budget: int) -> Tensor:
+def text_features_of(backbone: Backbone, names: Sequence[str], prompt: Prompt, memory_budget: int) -> Tensor:
     """Compute unit text features (C, D)."""
     tokens = tokenize_prompts(backbone.text, names, prompt)
     encoder = prompt_encoder(backbone.text, tokens, memory_budget=memory_budget)

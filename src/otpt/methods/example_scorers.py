@@ -1,4 +1,4 @@
-"""Classes by example images, with or without texts: ``set_classes(examples={"ours": […], "theirs": […]})``.
+"""Scorers of images by example images, and the weights of their scores.
 
 With unit features g_j of the examples, n_c of class c, and the image feature f, the logits are
 
@@ -17,13 +17,9 @@ which is leave-one-out for up to ten images per class. A mean over fewer images 
 
 from __future__ import annotations
 
-import hashlib
-import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from itertools import chain
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -33,20 +29,8 @@ from scipy.special import log_softmax
 from torch import Tensor
 from torch.nn import functional as F
 
-from otpt.backbones import Backbone
 from otpt.calibration.maps import stratified_folds
-from otpt.data.own import image_folder
-from otpt.errors import OtptError, unknown
-from otpt.features.cache import FeatureCache
-from otpt.features.pipeline import embed
-from otpt.images import LIMITS, UrlLimits
-from otpt.methods import Method, Methods, register_methods, text_state
 from otpt.methods.gaussians import ridge_precision
-from otpt.methods.method import INITS, Kind
-from otpt.methods.path import PromptGroup
-from otpt.methods.state import PromptState
-from otpt.prompts import DEFAULT_PROMPTS, TextFeatures
-from otpt.settings import Settings
 
 Floats = npt.NDArray[np.float64]
 
@@ -58,77 +42,6 @@ ALONE, WITH_TEXTS = 0.45, 0.16
 centres of a normal prior of standard deviation 1 on log s."""
 
 
-@dataclass(frozen=True, eq=False)
-class Examples:
-    """Example images of each class.
-
-    Attributes:
-        names: of the classes.
-        texts: whether the names are used as texts too.
-        images: of each class; empty after :meth:`encode`.
-        features: (N, D) unit float64 features; None before :meth:`encode`.
-        labels: (N,) of the features.
-    """
-
-    names: tuple[str, ...]
-    texts: bool
-    images: tuple[tuple[Any, ...], ...] = ()
-    features: Tensor | None = None
-    labels: Tensor | None = None
-
-    @classmethod
-    def read(cls, given: Any, classes: Sequence[str] = ()) -> Examples:
-        """Read examples from {name: images} or a folder with a sub-folder per class; ``classes`` add texts."""
-        if isinstance(given, Examples):
-            return given
-        if isinstance(given, (str, Path)):
-            data = image_folder(Path(given).expanduser())
-            found: dict[str, list[Any]] = {name: [] for name in data.class_names}
-            for i, label in enumerate(data.labels):
-                found[data.class_names[label]].append(data.source(i))
-            given = found
-        if not isinstance(given, Mapping) or not given:
-            raise OtptError(f"The examples are {given!r:.80}; expected {{class name: images}}, or a folder.")
-        names = tuple(classes or given)
-        for name in given:
-            if name not in names:
-                raise unknown("class of example images:", name, names)
-        for name in names:
-            own = given.get(name, ())
-            if isinstance(own, (str, bytes)) or not hasattr(own, "__len__") or not len(own):
-                raise OtptError(
-                    f"The class {name!r} has no example images ({own!r:.80}); expected a list of one or more."
-                )
-        return cls(names, bool(classes), tuple(tuple(given[name]) for name in names))
-
-    def encode(self, backbone: Backbone, urls: UrlLimits | None = LIMITS) -> Examples:
-        """Encode the clean view of each image and release the images."""
-        single = [name for name, own in zip(self.names, self.images, strict=True) if len(own) == 1]
-        if single:
-            more = "" if len(single) == 1 else f" (and {len(single) - 1} others)"
-            warnings.warn(
-                f"The class {single[0]!r}{more} has one example image: it cannot be held out, and confidences are "
-                "fitted on the other classes, or are rough if there are none.",
-                stacklevel=4,
-            )
-        features = list(embed(backbone, chain.from_iterable(self.images), urls=urls))
-        for each in features:
-            if isinstance(each, OtptError):
-                raise each
-        labels = [c for c, own in enumerate(self.images) for _ in own]
-        return replace(
-            self, images=(), features=torch.from_numpy(np.array(features)).double(), labels=torch.tensor(labels)
-        )
-
-    @property
-    def digest(self) -> str:
-        """32 hexadecimal digits of features and labels."""
-        assert self.features is not None
-        assert self.labels is not None
-        data = self.features.numpy().tobytes() + self.labels.numpy().tobytes() + bytes([self.texts])
-        return hashlib.sha256(data).hexdigest()[:32]
-
-
 class Linear(NamedTuple):
     """f·w_c + b_c: (…, D) → (…, C)."""
 
@@ -137,6 +50,10 @@ class Linear(NamedTuple):
 
     def __call__(self, features: Tensor) -> Tensor:
         return features @ self.weights.mT + self.biases
+
+    def to(self, device: torch.device, dtype: torch.dtype) -> Linear:
+        """Move the scorer to a device."""
+        return Linear(self.weights.to(device, dtype), self.biases.to(device, dtype))
 
 
 class Cache(NamedTuple):
@@ -148,6 +65,10 @@ class Cache(NamedTuple):
 
     def __call__(self, features: Tensor) -> Tensor:
         return torch.exp(self.beta * (features @ self.keys.mT - 1)) @ self.values
+
+    def to(self, device: torch.device, dtype: torch.dtype) -> Cache:
+        """Move the scorer to a device."""
+        return Cache(self.keys.to(device, dtype), self.values.to(device, dtype), self.beta)
 
 
 Scorer = Linear | Cache
@@ -209,8 +130,7 @@ class Fitted:
 
     def to(self, device: torch.device, dtype: torch.dtype) -> Fitted:
         """Move the scorer to a device."""
-        moved: list[Any] = [each.to(device, dtype) if isinstance(each, Tensor) else each for each in self.scorer]
-        return replace(self, scorer=type(self.scorer)(*moved))
+        return replace(self, scorer=self.scorer.to(device, dtype))
 
 
 def fit_examples(
@@ -253,7 +173,9 @@ def fit_examples(
     return Fitted(scorer, weight, float(weights[0]) if texts is not None else 0.0, nll, **own)
 
 
-def fit_weights(terms: Floats, seen: Any, labels: Any, starts: Floats) -> tuple[float, Floats]:
+def fit_weights(
+    terms: Floats, seen: npt.NDArray[np.bool_], labels: npt.NDArray[np.int64], starts: Floats
+) -> tuple[float, Floats]:
     """Fit positive weights w (K,) of terms (K, N, C) to Σ_n −log softmax(Σ_k w_k·terms_k)[y_n] under a prior.
 
     log w is normal around log ``starts`` with standard deviation 1. Classes that were not ``seen`` (N, C) are no
@@ -272,80 +194,3 @@ def fit_weights(terms: Floats, seen: Any, labels: Any, starts: Floats) -> tuple[
 
     found = minimize(loss, np.log(starts), jac=True, method="L-BFGS-B", bounds=[(-12.0, 8.0)] * len(starts))
     return float(found.fun) / len(labels), np.exp(found.x)
-
-
-class ExampleState(PromptState):
-    """Logits of texts and examples; the text features are the prototypes where there are no texts."""
-
-    def __init__(self, *args: Any, scorer: str, examples: Examples, model: Backbone, **more: Any) -> None:
-        super().__init__(*args, **more)
-        features, labels = examples.features, examples.labels
-        assert features is not None
-        assert labels is not None
-        texts = None
-        if examples.texts:
-            own = features.to(model.device, model.dtype)
-            texts = super().logits(own, self.text_features).double().cpu()
-        fitted = fit_examples(scorer, features, labels, len(examples.names), logit_scale=self.logit_scale, texts=texts)
-        self.fitted = fitted.to(model.device, model.dtype)
-
-    def logits(self, image_features: Tensor, text_features: Tensor) -> Tensor:
-        """Compute t · text logits + s · scorer(v): (…, V, D) and (…, C, D) → (…, V, C)."""
-        found = self.fitted.weight * self.fitted.scorer(image_features)
-        if self.fitted.text_weight:
-            found = found + self.fitted.text_weight * super().logits(image_features, text_features)
-        return found
-
-
-def _examples(settings: Settings, methods: Methods) -> Examples:
-    if settings.examples is None:
-        raise OtptError(
-            f"Method {methods[0].name!r} starts from example images; give some as set_classes(examples={{…}}), on the "
-            "command line as --examples FOLDER."
-        )
-    found: Examples = settings.examples
-    return found
-
-
-def _make(backbone: Backbone, settings: Settings, methods: Methods, cache: FeatureCache | None) -> list[PromptGroup]:
-    examples = _examples(settings, methods)
-    if examples.features is None:
-        examples = examples.encode(backbone)
-    assert examples.features is not None
-    assert examples.labels is not None
-    if examples.texts:
-        start: Any = settings.texts or (settings.prompts or DEFAULT_PROMPTS)[0]
-    else:
-        start = TextFeatures(class_means(examples.features, examples.labels, len(examples.names)))
-    init = methods[0].init
-    state = text_state(
-        backbone, settings, start, methods, kind=ExampleState, scorer=init, examples=examples, model=backbone
-    )
-    return [PromptGroup(init, methods, backbone, state, settings)]
-
-
-def _check(backbone: Backbone, settings: Settings, methods: Methods) -> None:
-    _examples(settings, methods)
-
-
-def _facts(settings: Settings, method: Method) -> Mapping[str, Any]:
-    examples = _examples(settings, (method,))
-    prompt = settings.texts or (settings.prompts or DEFAULT_PROMPTS)[0]
-    return {"examples": examples.digest, **({"words": prompt.name} if examples.texts else {})}
-
-
-_SUMMARIES = {
-    "gda": ("Gaussians with a common covariance", "ICLR 2024, arXiv 2402.04087"),
-    "tip-adapter": ("similarity to each of them", "ECCV 2022, arXiv 2111.03930"),
-    "prototypes": ("similarity to their mean", "Snell et al., NeurIPS 2017"),
-}
-for _name in _SUMMARIES:
-    INITS[_name] = Kind(_make, _check, facts=_facts, uses="examples", tunable=False)
-register_methods(
-    {
-        "parts": {
-            name: {"axis": "init", "init": name, "summary": f"Classes by example images: {summary}.", "source": source}
-            for name, (summary, source) in _SUMMARIES.items()
-        }
-    }
-)

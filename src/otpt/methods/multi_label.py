@@ -15,35 +15,28 @@ A single label is compared with common nouns: its log-odds are the logit scale t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 import numpy as np
-import pandas as pd
 import torch
 from PIL import Image
 from scipy.special import expit
 from torch import Tensor
 
-from otpt.backbones import Backbone
-from otpt.data.own import read_label_sets
-from otpt.errors import OtptError
-from otpt.features.cache import FeatureCache
-from otpt.methods import Batch, Kind, Methods, Output, register_kind, register_methods, text_state
-from otpt.metrics.multi_label import multi_label_table
-from otpt.prompts import DEFAULT_PROMPTS, FixedTexts, Prompt
+from otpt.methods.batch import Batch
+from otpt.methods.preparation import Setup, System, register_system
+from otpt.methods.protocol import MULTI_LABEL, Protocol
+from otpt.methods.stages import Output
+from otpt.methods.task import Task
+from otpt.prompts import Prompt
 from otpt.rejection import Rejector
-from otpt.settings import Settings
 from otpt.transfers import to_host
 from otpt.views import Preprocessing, normalised
 from otpt.views.draws import CropBox
 from otpt.views.geometry import planar
 from otpt.views.recipe import clean_image
 
-if TYPE_CHECKING:
-    from otpt.classifier import Classifier
-
-NAME = "multi-label"
 GRID = ((2, 0.60), (3, 0.45))
 """(n, fraction): n × n crops, each with this fraction of the sides of the image."""
 CROPS = 1 + sum(n * n for n, _ in GRID)
@@ -80,20 +73,23 @@ def grid_views(image: Image.Image, preprocessing: Preprocessing) -> Tensor:
 
 
 class MultiLabelGroup:
-    """The method ``multi-label``, a :class:`otpt.methods.Group`."""
+    """The method ``multi-label``, a :class:`otpt.methods.preparation.Group`."""
 
-    def __init__(self, methods: Methods, backbone: Backbone, settings: Settings, start: Prompt | FixedTexts) -> None:
-        self.prompt, self.methods, self._backbone = start.name, methods, backbone
-        self.state = text_state(backbone, settings, start, ())
+    def __init__(self, setup: Setup) -> None:
+        task, backbone = setup.task, setup.backbone
+        self.prompt, self.methods = task.texts.name, setup.methods
+        self._backbone = backbone
+        self.state = setup.state(task.texts, tunes=False)
         self._words: Rejector | None = None
-        if len(settings.classes) == 1 and not backbone.logit_bias:
-            assert isinstance(start, Prompt)  # other texts are refused
-            self._words = Rejector(backbone, settings.classes, start, memory_budget=settings.memory_budget)
+        if len(task.classes) == 1 and not backbone.logit_bias:
+            assert isinstance(task.texts, Prompt)  # other texts are refused
+            budget = setup.protocol.memory_budget
+            self._words = Rejector(backbone, task.classes, task.texts, memory_budget=budget)
 
     def outputs(self, batch: Batch) -> list[list[Output]]:
-        """See :class:`otpt.methods.Group`; the probabilities are independent and do not sum to one."""
+        """See :class:`otpt.methods.preparation.Group`; the probabilities are independent and do not sum to one."""
         backbone = self._backbone
-        found = []
+        outputs = []
         for image in batch.images:
             pixels = grid_views(image.open()[0], backbone.preprocessing).to(backbone.device, backbone.dtype)
             features = backbone.encode_pixels(pixels, chunk=backbone.chunk)
@@ -104,53 +100,28 @@ class MultiLabelGroup:
                 odds = log_odds(logits, sigmoid=backbone.logit_bias != 0)
             (odds,) = to_host([odds])
             probabilities = np.asarray(expit(odds.double().numpy()))
-            found.append(Output(probabilities, int(probabilities.argmax())))
-        return [found for _ in self.methods]
+            outputs.append(Output(probabilities, int(probabilities.argmax())))
+        return [outputs for _ in self.methods]
 
 
-def _make(
-    backbone: Backbone, settings: Settings, methods: Methods, cache: FeatureCache | None
-) -> list[MultiLabelGroup]:
-    starts = [settings.texts] if settings.texts else settings.prompts or DEFAULT_PROMPTS
-    return [MultiLabelGroup(methods, backbone, settings, start) for start in starts]
+@register_system
+class MultiLabel(System):
+    """An independent probability of each label, from a grid of 14 crops."""
 
-
-register_kind(
-    NAME,
-    Kind(
-        _make,
-        needs_image=lambda method: True,
-        needs_features=False,
-        served=True,
-    ),
-    only={"init": ("words",), "calibrate": ("none",), "aggregate": ("clean",), "gate": ("none",)},
-)
-register_methods(
-    {
-        "parts": {
-            NAME: {
-                "axis": "adapt",
-                "adapt": NAME,
-                "summary": "An independent probability of each label, from a grid of 14 crops.",
-                "source": "this project (docs/questions.md)",
-            }
-        }
+    name: ClassVar[str] = MULTI_LABEL
+    source: ClassVar[str] = "this project (docs/questions.md)"
+    served: ClassVar[bool] = True
+    only: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "init": ("words",),
+        "calibrate": ("none",),
+        "aggregate": ("clean",),
+        "gate": ("none",),
     }
-)
 
+    def prepare(self, setup: Setup) -> Sequence[MultiLabelGroup]:
+        """See :class:`System`."""
+        return [MultiLabelGroup(setup)]
 
-def evaluate_labels(
-    classifier: Classifier, images: Iterable[Any], labels: Sequence[Sequence[str]], *, n_bins: int = 15
-) -> pd.DataFrame:
-    """Predict images and return :func:`otpt.metrics.multi_label.multi_label_table`.
-
-    Args:
-        classifier: with ``multi_label`` or a single class.
-        images: to predict.
-        labels: of each image, as for :meth:`otpt.Classifier.calibrate`.
-    """
-    present = read_label_sets(labels, classifier.class_names)
-    probabilities = np.array([each.probabilities for each in classifier.predict(list(images))])
-    if len(probabilities) != len(present):
-        raise OtptError(f"{len(probabilities)} images and labels of {len(present)} were given; expected equal numbers.")
-    return multi_label_table(probabilities, present, classifier.class_names, n_bins=n_bins)
+    def prompt_name(self, task: Task, protocol: Protocol) -> str:
+        """See :class:`System`."""
+        return task.texts.name

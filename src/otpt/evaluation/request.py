@@ -1,0 +1,306 @@
+"""What is evaluated: methods, prompts, seeds and limits, and the resulting tasks of each data set."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import ClassVar, Literal, NamedTuple
+
+import torch
+from pydantic import Field, field_serializer, field_validator, model_validator
+
+from otpt.calibration import Calibrated
+from otpt.data import Dataset, stratified
+from otpt.decision import Decision
+from otpt.errors import OtptError, unknown
+from otpt.evaluation.systems import EvaluationSystem
+from otpt.files import Json
+from otpt.methods import (
+    MULTI_LABEL,
+    Method,
+    Methods,
+    Protocol,
+    Task,
+    by_preparer,
+    preparer_of,
+    refuse_features,
+)
+from otpt.prompts import Prompt, TextFeatures
+from otpt.records import ELSEWHERE, Frozen, join_spelling, one_or_several
+from otpt.runs import folder_name
+
+DEFAULT_METHODS = ("zero-shot", "tpt", "c-tpt", "o-tpt")
+CALIBRATED = "+calibrated"
+"""Suffix of a method's name in the results if a calibration file was used with it."""
+FROM_DATASET = ("dataset", "stream_length")
+"""Fields of a protocol that each data set determines."""
+
+
+class DatasetPlan(NamedTuple):
+    """What is predicted on a data set.
+
+    Attributes:
+        tasks: the classes under each prompt.
+        protocol: methods and views.
+    """
+
+    tasks: tuple[Task, ...]
+    protocol: Protocol
+
+
+class Evaluation(Frozen):
+    """What determines an evaluation's results, except the model and the data sets.
+
+    It has a :class:`~otpt.Protocol` and a :class:`~otpt.Decision`, whose fields may be given directly
+    (``Evaluation(methods=["tpt"], views=8)``); the :class:`~otpt.Task` comes from each data set. Methods and prompts
+    are all run in one pass. In paths of a method's inputs, ``{dataset}`` is replaced by the data set's name.
+
+    Example:
+        >>> Evaluation(methods=["zero-shot"], views=8, seeds=[0, 1]).protocol.recipe.n_views
+        8
+    """
+
+    spellings: ClassVar[tuple[str, ...]] = ("seed", "prompt", *Protocol.keywords(), *Decision.keywords())
+
+    protocol: Protocol = Field(default_factory=Protocol, description="methods and views", json_schema_extra=ELSEWHERE)
+    decision: Decision = Field(
+        default_factory=Decision, description="calibrations and what they are used for", json_schema_extra=ELSEWHERE
+    )
+    prompts: tuple[Prompt, ...] | None = Field(
+        None, description="context words (default: each data set's own)", json_schema_extra=ELSEWHERE
+    )
+    all_tokens: bool = Field(
+        False,
+        description="tune all tokens of the context, even if a word has several tokens",
+        json_schema_extra=ELSEWHERE,
+    )
+    seeds: tuple[int, ...] = Field(
+        (0,), min_length=1, description="seeds of the views, one pass each", json_schema_extra=ELSEWHERE
+    )
+    limit: int | None = Field(
+        None,
+        ge=1,
+        description="only this many images of each set, all classes in proportion",
+        json_schema_extra=ELSEWHERE,
+    )
+    shard_size: int = Field(
+        64, ge=1, description="images per shard; a killed process loses at most one shard", json_schema_extra=ELSEWHERE
+    )
+    features: Literal["full", "float16"] = Field("full", description="float16 rounds image features; half the cache")
+    save_probabilities: bool = Field(False, description="store all probabilities of every row")
+    n_bins: int = Field(20, ge=1, le=100, description="bins of the calibration errors", json_schema_extra=ELSEWHERE)
+    side: Literal["right", "left"] = Field(
+        "right", description="closed side of the bins", json_schema_extra=ELSEWHERE
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read(cls, values: dict[str, object]) -> dict[str, object]:
+        values = dict(values)
+        join_spelling(values, "seed", "seeds")
+        join_spelling(values, "prompt", "prompts")
+        for name in values:
+            if name in Task.keywords() and name not in cls.keywords():
+                raise OtptError(
+                    f"{name} comes from the data set in an evaluation; give the data set other classes or texts, or "
+                    "predict the images with otpt.load."
+                )
+        for field, record in (("protocol", Protocol), ("decision", Decision)):
+            names = [name for name in values if name in record.keywords() and name not in cls.model_fields]
+            keywords = {name: values.pop(name) for name in names}
+            if not keywords:
+                continue
+            whole = values.get(field)
+            if whole is not None and not isinstance(whole, record):
+                raise OtptError(f"Both {field} and {names[0]} are set; pass only one of them.")
+            values[field] = record(**keywords) if whole is None else whole.replace(**keywords)
+        for field, record in (("protocol", Protocol), ("decision", Decision)):
+            if isinstance(values.get(field), Mapping):
+                values[field] = record(**values[field])  # type: ignore[dict-item]
+        for name in values:
+            if name not in cls.model_fields:
+                raise unknown("setting", name, cls.keywords())
+        return values
+
+    @field_validator("seeds", mode="before")
+    @classmethod
+    def _read_seeds(cls, value: object) -> tuple[int, ...]:
+        try:
+            return tuple(operator.index(seed) for seed in value)  # type: ignore[attr-defined]
+        except TypeError:
+            raise OtptError(f"The seeds are {value!r}; expected a list of whole numbers, such as [0, 1, 2].") from None
+
+    @field_validator("prompts", mode="before")
+    @classmethod
+    def _read_prompts(cls, value: object) -> tuple[Prompt, ...] | None:
+        if isinstance(value, str):
+            raise OtptError(f"The prompts are the single string {value!r}; expected a list.")
+        return None if value is None else tuple(Prompt.read(item) for item in one_or_several(value))
+
+    @field_serializer("prompts", when_used="json")
+    def _prompts_to_json(self, value: tuple[Prompt, ...] | None) -> Json:
+        return None if value is None else [prompt.to_json() for prompt in value]
+
+    @model_validator(mode="after")
+    def _check(self) -> Evaluation:
+        set_there = [name for name in (*FROM_DATASET, "seed") if name in self.protocol.model_fields_set]
+        if set_there:
+            what = "seeds of the evaluation" if set_there[0] == "seed" else "data set"
+            raise OtptError(f"{set_there[0]} of the protocol is set, but the {what} determines it; leave it out.")
+        if "threshold" in self.decision.model_fields_set:
+            raise OtptError("A threshold is set, but rows of an evaluation have all probabilities; leave it out.")
+        each_once("seed", self.seeds)
+        if self.prompts is not None:
+            each_once("prompt", [prompt.name for prompt in self.prompts])
+        if self.protocol.methods:
+            self._check_methods()
+        return self
+
+    def _check_methods(self) -> None:
+        each_once("method", [method.name for method in self.run_methods])
+        networks = {method.adapt if method.preparation.trained else "" for method in self.methods}
+        named = ", ".join(method.name for method in self.methods)
+        if len(networks) > 1:
+            raise OtptError(f"{named}: {max(networks)} runs on a network of its own; give a command for each.")
+        from_words = any(method.starts_from_words for method in self.methods) and networks == {""}
+        if self.prompts is not None and not from_words:
+            raise OtptError(f"Words of a prompt were given, but no method starts from words ({named}); leave them out.")
+        for system, methods in self.systems:
+            system.check_evaluation(self.seeds, methods)
+
+    @property
+    def methods(self) -> Methods:
+        """Methods as they were given."""
+        return self.protocol.methods
+
+    def for_datasets(self, datasets: Sequence[Dataset]) -> Evaluation:
+        """Return a copy with the default methods for the data sets if none are set; check that they fit."""
+        several = [dataset for dataset in datasets if dataset.label_sets is not None]
+        if several and len(several) < len(datasets):
+            raise OtptError(f"The images of {several[0].name!r} have several labels; evaluate them by themselves.")
+        evaluation = self
+        if not self.methods:
+            names = (MULTI_LABEL,) if several else DEFAULT_METHODS
+            evaluation = self.replace(protocol=self.protocol.replace(methods=names))
+        for method in evaluation.methods:
+            if (method.adapt == MULTI_LABEL) != bool(several):
+                raise OtptError(
+                    f"The method is {method.name!r}, and the images of {datasets[0].name!r} have "
+                    f"{'several labels' if several else 'one label each'}; use {MULTI_LABEL!r} for several labels per "
+                    "image, and any other method for one."
+                )
+        return evaluation
+
+    @property
+    def multi_label(self) -> bool:
+        """Whether images have several labels."""
+        return any(method.adapt == MULTI_LABEL for method in self.methods)
+
+    @cached_property
+    def systems(self) -> list[tuple[EvaluationSystem, Methods]]:
+        """Systems that extend the evaluation, each with its methods."""
+        pairs = by_preparer(self.run_methods)
+        return [(system, methods) for system, methods in pairs if isinstance(system, EvaluationSystem)]
+
+    @cached_property
+    def run_methods(self) -> Methods:
+        """Methods as named in the results: a method with a calibration file gets the suffix "+calibrated"."""
+        names = [method.name for method in self.methods]
+        calibrated = [each.calibration.method for each in self.decision.calibrated]
+        for name in calibrated:
+            if calibrated.count(name) > 1:
+                raise OtptError(f"Two calibrations of the method {name!r} were given; expected one per method.")
+            if name not in names and name + CALIBRATED not in names:
+                raise OtptError(
+                    f"The calibration was made for the method {name!r}, not for {', '.join(map(repr, names))}; name "
+                    "that method, or leave the calibration out."
+                )
+        return tuple(
+            replace(method, name=method.name + CALIBRATED) if method.name in calibrated else method
+            for method in self.methods
+        )
+
+    def calibration_of(self, method: str) -> Calibrated | None:
+        """Return the calibration of a method by its name in the results, or None."""
+        for calibrated in self.decision.calibrated:
+            if calibrated.calibration.method + CALIBRATED == method:
+                return calibrated
+        return None
+
+    def variants(self, dataset: Dataset) -> list[Dataset]:
+        """Return the variants in which a data set is evaluated, usually only itself."""
+        datasets = [dataset]
+        for system, methods in self.systems:
+            variants: list[Dataset] = []
+            for each in datasets:
+                variants += system.variants(each, methods)
+            datasets = variants
+        return datasets
+
+    def on(self, dataset: Dataset) -> DatasetPlan:
+        """Return the tasks and the protocol of a data set."""
+        family = self.protocol.family or dataset.family
+        recipe = replace(self.protocol.recipe, augmix=dataset.augmix)
+        changes = {
+            "methods": self.methods_on(dataset),
+            "family": family,
+            "dataset": dataset.registered_name,
+            "stream_length": min(len(dataset), self.limit or len(dataset)),
+        }
+        if dataset.views is not None:
+            place = Protocol(family=family, dataset=dataset.registered_name)
+            refuse_features(self.methods, dataset.name, dataset.views, place)
+            recipe = recipe.of(dataset.views)
+        protocol = self.protocol.with_recipe(recipe).replace(**changes)
+        texts: Sequence[Prompt | TextFeatures] = self.prompts or (Prompt.read(dataset.prompt),)
+        if dataset.text_features is not None:
+            texts = (TextFeatures(torch.from_numpy(dataset.text_features)),)
+        tasks = [
+            Task(
+                classes=dataset.class_names,
+                texts=text,
+                multi_label=dataset.label_sets is not None,
+                allow_duplicates=dataset.allow_duplicates,
+                all_tokens=self.all_tokens,
+            )
+            for text in texts
+        ]
+        return DatasetPlan(tuple(tasks), protocol)
+
+    def methods_on(self, dataset: Dataset) -> Methods:
+        """Return the methods with their inputs for a data set."""
+        methods = []
+        for method in self.run_methods:
+            method = method.inputs_for(folder_name(dataset.name))
+            system = preparer_of(method)
+            if isinstance(system, EvaluationSystem):
+                method = method.override({**dict(system.settings_on(dataset)), **dataset.system})
+            methods.append(method)
+        return tuple(methods)
+
+
+def each_once(kind: str, names: Sequence[object]) -> None:
+    """Raise ``OtptError`` for an empty list or duplicate names."""
+    if not names:
+        raise OtptError(f"No {kind} was given; expected at least one.")
+    twice = next((name for i, name in enumerate(names) if name in names[:i]), None)
+    if twice is not None:
+        raise OtptError(f"The {kind} {twice!r} is given twice; each is run once.")
+
+
+def overlaps(evaluation: Evaluation, dataset: Dataset) -> Iterator[str]:
+    """Yield a sentence for each learned prompt or network that is known to be trained on images of ``dataset``."""
+    learned: dict[str, Sequence[str]] = {}
+    for preparer, _ in by_preparer(evaluation.methods_on(dataset)):
+        learned |= preparer.learned_from()
+    keys = stratified(dataset).image_keys(evaluation.limit) if any(learned.values()) else ()
+    for what, images in learned.items():
+        known = set(images)
+        seen = sum(key in known for key in keys)
+        if seen:
+            yield (
+                f"{seen} of the {len(keys)} images of {dataset.name!r} are among those that {what} was learned from: "
+                "accuracy and calibration on them are not those on new images. Evaluate on another split or folder."
+            )

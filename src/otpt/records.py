@@ -1,0 +1,92 @@
+"""Immutable records: the base class of all settings, and the way keywords find the record that has the field."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import ClassVar, Self
+
+from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
+
+from otpt.errors import OtptError, unknown
+
+
+ELSEWHERE: dict[str, JsonValue] = {"recorded": "elsewhere"}
+"""``json_schema_extra`` of fields that ``config.json`` records with each data set or column, or that change no row."""
+
+
+class Frozen(BaseModel):
+    """Immutable pydantic model that raises validation errors as :class:`OtptError`.
+
+    Attributes:
+        spellings: further keywords that the constructor accepts, such as the singular of a field's name.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True, validate_default=True)
+    spellings: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, **values: object) -> None:
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            raise settings_error(error, type(self)) from None
+
+    def replace(self, **changes: object) -> Self:
+        """Return a validated copy with some fields changed."""
+        values = {name: getattr(self, name) for name in self.model_fields_set}
+        return type(self)(**{**values, **changes})
+
+    def recorded(self) -> dict[str, object]:
+        """Return the plain values that all results of a run share; see :data:`ELSEWHERE`."""
+        names = {name for name, field in type(self).model_fields.items() if field.json_schema_extra != ELSEWHERE}
+        return self.model_dump(mode="json", include=names)
+
+    @classmethod
+    def keywords(cls) -> tuple[str, ...]:
+        """Return the keywords that the constructor accepts: its fields and their other spellings."""
+        return (*cls.model_fields, *cls.spellings)
+
+
+def settings_error(error: ValidationError, model: type[Frozen]) -> OtptError:
+    """Convert the first error of a ``ValidationError`` to an :class:`OtptError`."""
+    first = error.errors()[0]
+    cause = first.get("ctx", {}).get("error")
+    if isinstance(cause, OtptError):
+        return cause
+    name = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "extra_forbidden":
+        return unknown("setting", name, model.keywords())
+    message = first["msg"]
+    return OtptError(f"{name} is {first['input']!r:.200}: {message[:1].lower()}{message[1:]}.")
+
+
+def sort_keywords(values: Mapping[str, object], records: Iterable[type[Frozen]]) -> list[dict[str, object]]:
+    """Return the keywords of each record; a keyword that no record has raises an :class:`OtptError`.
+
+    Example:
+        >>> class Size(Frozen):
+        ...     width: int = 1
+        >>> sort_keywords({"width": 3}, [Size])
+        [{'width': 3}]
+    """
+    records = list(records)
+    accepted = {name: record for record in reversed(records) for name in record.keywords()}
+    for name in values:
+        if name not in accepted:
+            raise unknown("setting", name, accepted)
+    return [{name: value for name, value in values.items() if accepted[name] is record} for record in records]
+
+
+def one_or_several(value: object) -> tuple[object, ...]:
+    """Return a value as a tuple: a list or tuple of values, or a single one."""
+    return tuple(value) if isinstance(value, (list, tuple)) else (value,)
+
+
+def join_spelling(values: dict[str, object], one: str, several: str) -> None:
+    """Move the value of the keyword ``one``, the singular of ``several``, to the latter."""
+    if one not in values:
+        return
+    value = values.pop(one)
+    if several in values:
+        raise OtptError(f"Both {one} and {several} are set; pass only one of them.")
+    if value is not None:
+        values[several] = (value,)
