@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Siz
 from html import escape
 from itertools import chain, repeat
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,6 +23,8 @@ from otpt.backbones import Backbone, load_backbone, open_clip_tags
 from otpt.calibration import Calibrated, Calibration, fit_calibration, fit_label_calibration
 from otpt.data.own import read_label_sets
 from otpt.errors import OtptError, unknown
+from otpt.explain import HeatMap, explain
+from otpt.export import export_onnx
 from otpt.features.inputs import ImageInput, image_inputs, is_one_image
 from otpt.features.pipeline import EncodedImage, FeaturePipeline, ImageTask, embed
 from otpt.images import LIMITS, ImageSource, UrlLimits
@@ -41,9 +43,6 @@ from otpt.prediction import Failure, Prediction, predictions
 from otpt.prompts import DEFAULT_PROMPTS, Prompt, Templates, TextFeatures
 from otpt.settings import DEFAULT_METHOD, MULTI_LABEL, Settings
 from otpt.views import ViewRecipe
-
-if TYPE_CHECKING:
-    from otpt.tasks.explain import HeatMap
 
 _MAX_PREDICTORS = 8
 """Maximum number of cached predictors, one per class list and tuple of methods."""
@@ -171,7 +170,7 @@ class Classifier:
             text_features: (C, D), precomputed with the same model, of any norm. Descriptions, templates and text
                 features have no context, so they require a method that does not tune one (``zero-shot``, ``zero``,
                 ``tps`` …).
-            groups: {group: class names}, optionally nested, or a CSV file; see :mod:`otpt.tasks.groups`.
+            groups: {group: class names}, optionally nested, or a CSV file; see :mod:`otpt.groups`.
             examples: {class name: images}, or a folder with one sub-folder per class, in place of the texts or in
                 addition to them; changes the default method to ``gda``. See :mod:`otpt.tasks.examples`.
         """
@@ -322,15 +321,11 @@ class Classifier:
         return [predictions(chosen, each, self.settings, self._calibrations) for each in outputs]
 
     def explain(self, image: ImageSource, label: str | None = None, *, crops: int = 64, seed: int = 0) -> HeatMap:
-        """Return the heat map of a label, by default the predicted one; see :func:`otpt.tasks.explain.explain`."""
-        from otpt.tasks.explain import explain
-
+        """Return the heat map of a label, by default the predicted one; see :func:`otpt.explain.explain`."""
         return explain(self, image, label, crops=crops, seed=seed)
 
     def export(self, path: str | Path) -> None:
-        """Write the classifier to an ONNX file; see :func:`otpt.tasks.export.export_onnx`."""
-        from otpt.tasks.export import export_onnx
-
+        """Write the classifier to an ONNX file; see :func:`otpt.export.export_onnx`."""
         export_onnx(self, path)
 
     def calibrate(

@@ -16,9 +16,9 @@ from otpt.rejection import REJECTED
 
 if TYPE_CHECKING:
     from otpt.calibration import Calibrated
+    from otpt.groups import Answer, Groups
     from otpt.methods import Method, Output
     from otpt.settings import Settings
-    from otpt.tasks.groups import Answer, Groups
 
 
 class Scored(TypedDict):

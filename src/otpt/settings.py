@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from typing import Self
 
     from otpt.calibration import Calibrated
+    from otpt.groups import Groups
     from otpt.methods import Method
     from otpt.prompts import FixedTexts, Prompt, Templates
     from otpt.prompts.learned import LearnedPrompt
-    from otpt.tasks.groups import Groups
     from otpt.views import ViewRecipe
 else:  # validated by the functions below, which import the classes lazily
     Calibrated = FixedTexts = LearnedPrompt = Method = Prompt = Templates = ViewRecipe = Any
@@ -301,7 +301,7 @@ class Settings(Frozen):
     @cached_property
     def grouping(self) -> Groups | None:
         """Groups of the classes, or None."""
-        from otpt.tasks.groups import Groups
+        from otpt.groups import Groups
 
         return None if self.groups is None or not self.classes else Groups.read(self.groups, self.classes)
 
