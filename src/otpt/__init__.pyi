@@ -35,7 +35,7 @@ from .methods import (
     load_plugin,
     objective,
 )
-from .prediction import Failure, Prediction
+from .prediction import Failure, Prediction, Predictions
 from .prompts import Prompt
 from .views import ViewRecipe
 
@@ -46,6 +46,7 @@ __all__ = [
     "Method",
     "OtptError",
     "Prediction",
+    "Predictions",
     "Prompt",
     "ViewRecipe",
     "__version__",
