@@ -30,11 +30,11 @@ from otpt.calibration.maps import fit_map
 from otpt.data.dataset import Dataset
 from otpt.data.emoji import SIDE, UNITS, _background, drawing, keyed_random, load_emoji, rasterise
 from otpt.data.own import image_folder
+from otpt.explain import explain
 from otpt.images import open_image
 from otpt.metrics import bootstrap
 from otpt.metrics.multi_label import mean_average_precision, multi_label_ece, multi_label_f1
 from otpt.tasks.examples import SCORERS, fit_examples, gda, tip_adapter
-from otpt.tasks.explain import explain
 from otpt.tasks.multi_label import grid_views, log_odds
 from otpt.views import ViewRecipe, make_views
 

@@ -4,8 +4,11 @@ from . import (
     data,
     errors,
     evaluation,
+    explain,
+    export,
     features,
     functional,
+    groups,
     images,
     learning,
     methods,
@@ -32,7 +35,7 @@ from .methods import (
     load_plugin,
     objective,
 )
-from .prediction import Failure, Prediction
+from .prediction import Failure, Prediction, Predictions
 from .prompts import Prompt
 from .views import ViewRecipe
 
@@ -43,6 +46,7 @@ __all__ = [
     "Method",
     "OtptError",
     "Prediction",
+    "Predictions",
     "Prompt",
     "ViewRecipe",
     "__version__",
@@ -54,10 +58,13 @@ __all__ = [
     "data",
     "errors",
     "evaluation",
+    "explain",
+    "export",
     "features",
     "functional",
     "gate",
     "get_method",
+    "groups",
     "images",
     "learning",
     "load",

@@ -18,9 +18,9 @@ import otpt
 from otpt.data import ClassList, label_table
 from otpt.errors import OtptError
 from otpt.evaluation import EvaluationSettings
+from otpt.export import check_exportable, describe
 from otpt.methods import get_method
 from otpt.ray import Classify
-from otpt.tasks.export import check_exportable, describe
 from otpt.tasks.multi_label import evaluate_labels
 
 NAMES = ["red apple", "pizza", "banana"]

@@ -116,7 +116,7 @@ def export(
     listed = o.read_classes(classes)
     if listed is None:
         raise OtptError("No class names were given; name at least two after --classes, or write --classes @FILE.")
-    from otpt.tasks.export import check_exportable
+    from otpt.export import check_exportable
 
     chosen = method.methods([methods])
     check_exportable(chosen[0])

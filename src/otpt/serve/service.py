@@ -23,6 +23,7 @@ from otpt.backbones import Backbone, load_backbone
 from otpt.calibration import Calibration, read_calibration
 from otpt.data.classes import ClassList, read_class_list
 from otpt.errors import OtptError
+from otpt.explain import HeatMap, crop_map
 from otpt.features.pipeline import PixelBudget
 from otpt.images import is_url, open_image, open_with_digest
 from otpt.methods import Predictor, check_fit, recipe_for
@@ -36,7 +37,6 @@ from otpt.serve.metrics import Metrics
 from otpt.serve.queries import Catalogue, Query, served_method
 from otpt.serve.schemas import PIXEL, Asked, PredictRequest
 from otpt.settings import MULTI_LABEL
-from otpt.tasks.explain import HeatMap, crop_map
 from otpt.threads import cancellable, make_pool
 from otpt.views import make_views
 
@@ -344,7 +344,9 @@ def _results(asked: Asked, queries: Sequence[Query], answers: Sequence[Any]) -> 
 def _result(prediction: Prediction, asked: Asked) -> dict[str, Any]:
     """Convert a prediction to a :class:`otpt.serve.schemas.Result`."""
     given = prediction.to_dict()
-    found = {name: value for name, value in given.items() if value is not None and name not in _ELSEWHERE}
+    found: dict[str, Any] = {
+        name: value for name, value in given.items() if value is not None and name not in _ELSEWHERE
+    }
     found["top"] = [{"label": label, "score": score} for label, score in prediction.top(asked.top)]
     if prediction.rejected is not None:
         found["unknown_score"] = found["extras"].pop("unknown_score")

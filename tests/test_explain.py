@@ -9,7 +9,7 @@ from PIL import Image
 
 import otpt
 from otpt.errors import OtptError
-from otpt.tasks.explain import SHRINKAGE, heat_map
+from otpt.explain import SHRINKAGE, heat_map
 from otpt.views.draws import CropBox
 
 

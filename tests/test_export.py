@@ -13,8 +13,8 @@ import otpt
 from otpt.backbones import FeatureBackbone
 from otpt.calibration.maps import CalibrationMap
 from otpt.errors import OtptError
+from otpt.export import MAPS, Exported, check_exportable
 from otpt.methods import get_method
-from otpt.tasks.export import MAPS, Exported, check_exportable
 
 onnxruntime = pytest.importorskip("onnxruntime")
 NAMES = ["red apple", "pizza", "hammer", "guitar", "dog face"]
@@ -81,7 +81,7 @@ METHODS.append(get_method("mean-logit+ts").override({"temperature": 1.2}))
 
 def test_every_aggregation_and_map_in_onnxruntime(monkeypatch: pytest.MonkeyPatch) -> None:
     """50 images with six views each through a tower that changes nothing, in one file."""
-    monkeypatch.setattr("otpt.tasks.export._BISECTIONS", 4)  # unrolled in the file; all of them in the long test
+    monkeypatch.setattr("otpt.export._BISECTIONS", 4)  # unrolled in the file; all of them in the long test
     backbone, texts = FeatureBackbone(12, 3.0, "flat"), torch.eye(12)[:5]
     clf = otpt.Classifier(backbone, "zero-shot").set_classes(NAMES, text_features=texts)
     parts: list[torch.nn.Module] = []

@@ -10,27 +10,26 @@ from __future__ import annotations
 
 import json
 import warnings
+from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Protocol, TypedDict
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from otpt.calibration import fixed_temperature
+from otpt.backbones import Backbone
+from otpt.calibration import Calibrated, fixed_temperature
 from otpt.calibration.maps import CalibrationMap
 from otpt.errors import OtptError
 from otpt.files import write_atomically
 from otpt.methods import Method
 from otpt.methods.method import INITS, kind_of
 from otpt.objectives import view_entropies
-from otpt.settings import MULTI_LABEL
-
-if TYPE_CHECKING:
-    from otpt.classifier import Classifier
+from otpt.views import ViewRecipe
 
 AGGREGATIONS = ("clean", "mean-probability", "mean-logit", "mean-feature")
 """Aggregations that can be exported."""
@@ -41,12 +40,54 @@ _TINY = float(np.finfo(np.float32).tiny)
 _BISECTIONS = 40  # float32 has 24 bits
 
 
-def export_onnx(classifier: Classifier, path: str | Path) -> None:
+class ExportableClassifier(Protocol):
+    """What :func:`export_onnx` uses of a :class:`otpt.Classifier`."""
+
+    @property
+    def backbone(self) -> Backbone: ...
+
+    @property
+    def calibrations(self) -> Mapping[str, Calibrated]: ...
+
+    @property
+    def class_names(self) -> tuple[str, ...]: ...
+
+    @property
+    def method(self) -> Method: ...
+
+    @property
+    def recipe(self) -> ViewRecipe: ...
+
+    @property
+    def protocol(self) -> Protocol: ...
+
+    @property
+    def task(self) -> Task: ...
+
+    @property
+    def text_features(self) -> Tensor: ...
+
+
+class Description(TypedDict):
+    """Metadata of an ONNX file."""
+
+    backbone: str
+    fingerprint: str
+    classes: list[str]
+    groups: dict[str, list[int]]
+    method: str
+    views: int
+    calibrated: bool
+    preprocessing: dict[str, object]
+
+
+def export_onnx(classifier: ExportableClassifier, path: str | Path) -> None:
     """Write a classifier as an ONNX file, after comparing onnxruntime with torch on random views.
 
     Args:
-        classifier: with its classes set; its method must not tune, and its calibration is part of the file.
-        path: of the file.
+        classifier: a classifier whose classes are set and whose method does not tune; its calibration is part of the
+            file.
+        path: path of the file.
     """
     try:
         import onnx
@@ -56,7 +97,8 @@ def export_onnx(classifier: Classifier, path: str | Path) -> None:
     model = _module(classifier)
     size = classifier.backbone.preprocessing.size
     views = torch.randn(2, 3, 3, size, size, generator=torch.Generator().manual_seed(0))
-    batch, count = torch.export.Dim("batch", min=1, max=4096), torch.export.Dim("views", min=1, max=4096)
+    batch = torch.export.Dim("batch", min=1, max=4096)
+    count = torch.export.Dim("views", min=1, max=4096)
     with warnings.catch_warnings(), torch.inference_mode():
         warnings.simplefilter("ignore")
         program = torch.onnx.export(
@@ -80,9 +122,9 @@ def export_onnx(classifier: Classifier, path: str | Path) -> None:
     write_atomically(Path(path), data)
 
 
-def describe(classifier: Classifier) -> dict[str, Any]:
+def describe(classifier: ExportableClassifier) -> Description:
     """Return the metadata of the file: class names, groups, preprocessing, method."""
-    grouping = classifier.settings.grouping
+    grouping = classifier.task.groups
     groups = {} if grouping is None else grouping.members
     return {
         "backbone": classifier.backbone.name,
@@ -103,9 +145,9 @@ def check_exportable(method: Method) -> None:
         reason = "several labels are predicted from crops of the image"
     elif method.tunes or method.scope != "image" or method.adapt != "context":
         reason = "it adapts to the images that it sees"
-    elif not (INITS[method.init].shares_texts and INITS[method.init].one_text) or kind_of(method).needs_image(method):
+    elif not (method.preparation.shares_texts and method.preparation.one_text) or method.prepared.needs_image:
         reason = f"its prompt {method.init!r} is not one text per class for all images"
-    elif INITS[method.init].uses == "examples":
+    elif method.init in EXAMPLE_INITS:
         reason = f"its classes are example images ({method.init!r}), not texts"
     elif method.gate != "none":
         reason = f"its gate {method.gate!r} decides image by image"
@@ -119,35 +161,41 @@ def check_exportable(method: Method) -> None:
         )
 
 
-def _module(classifier: Classifier) -> nn.Module:
-    method, backbone = classifier.method, classifier.backbone
+def _module(classifier: ExportableClassifier) -> nn.Module:
+    """Return the classifier as a module on the CPU."""
+    method = classifier.method
+    backbone = classifier.backbone
     check_exportable(method)
     if backbone.visual is None:
         raise OtptError(f"The backbone {backbone.name!r} has no image tower that can be exported.")
-    found = classifier.calibrations.get(method.name)
-    temperature = (method.temperature or fixed_temperature(backbone.family)) if method.calibrate != "none" else 1.0
+    temperature = 1.0
+    if method.calibrate != "none":
+        temperature = method.temperature or fixed_temperature(backbone.family)
+    calibration_map = CalibrationMap("identity")
+    if method.name in classifier.calibrations:
+        calibration_map = classifier.calibrations[method.name].calibration.map
     return Exported(
         deepcopy(backbone.visual).float().cpu().eval(),
         classifier.text_features.float().cpu() * backbone.logit_scale,
         backbone.logit_bias,
         method,
         temperature=temperature,
-        numbers={**method.defaults, **method.settings_for(classifier.settings.family or "fine-grained")},
-        map=CalibrationMap("identity") if found is None else found.calibration.map,
+        numbers={**method.defaults, **method.settings_for(*classifier.protocol.place)},
+        map=calibration_map,
     ).eval()
 
 
 class Exported(nn.Module):
-    """(B, V, 3, S, S) normalised views → probabilities (B, C).
+    """Module from normalised views (B, V, 3, S, S) to probabilities (B, C).
 
     Args:
         visual: image tower.
-        texts: (C, D) unit text features times the logit scale.
-        bias: of the logits.
-        method: without adaptation.
+        texts: unit text features times the logit scale, (C, D).
+        bias: constant that is added to the logits.
+        method: a method without adaptation; see :func:`check_exportable`.
         temperature: divisor of the logits.
         numbers: settings of the method's aggregation.
-        map: of the probabilities.
+        map: calibration map of the probabilities.
     """
 
     texts: Tensor
@@ -168,11 +216,14 @@ class Exported(nn.Module):
         method: Method,
         *,
         temperature: float,
-        numbers: dict[str, Any],
+        numbers: Mapping[str, float | bool | str],
         map: CalibrationMap,
     ) -> None:
         super().__init__()
-        self.visual, self.bias, self.aggregate, self.temperature = visual, bias, method.aggregate, temperature
+        self.visual = visual
+        self.bias = bias
+        self.aggregate = method.aggregate
+        self.temperature = temperature
         self.fraction = float(numbers.get("mean_fraction", 1.0))
         self.clean_weight = float(numbers.get("clean_weight", 0.0))
         self.kind = map.kind
@@ -195,7 +246,8 @@ class Exported(nn.Module):
         logits = self._logits(features)
         if self.aggregate == "clean":
             return logits[:, 0].softmax(dim=-1)
-        weights, w = self._weights(logits * self.temperature), self.clean_weight
+        weights = self._weights(logits * self.temperature)
+        w = self.clean_weight
         if self.aggregate == "mean-probability":
             p = logits.softmax(dim=-1)
             return w * p[:, 0] + (1 - w) * (weights * p).sum(dim=1)
@@ -241,7 +293,8 @@ def _with_confidence(logs: Tensor, wanted: Tensor) -> Tensor:
     """Compute softmax(log p/τ) with the ``wanted`` largest entry, by bisection of log 1/τ."""
     gaps = logs - logs.amax(dim=-1, keepdim=True)
     target = wanted.clamp_min(1.02 / logs.shape[-1])
-    low, high = torch.full_like(wanted, float(np.log(1e-3))), torch.full_like(wanted, float(np.log(1e3)))
+    low = torch.full_like(wanted, float(np.log(1e-3)))
+    high = torch.full_like(wanted, float(np.log(1e3)))
     for _ in range(_BISECTIONS):
         middle = (low + high) / 2
         short = 1.0 / (middle.exp()[:, None] * gaps).exp().sum(dim=-1) < target

@@ -11,11 +11,11 @@ that few crops contain towards 0.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -25,13 +25,12 @@ from torch import Tensor
 
 from otpt.backbones import Backbone
 from otpt.errors import OtptError, unknown
-from otpt.images import open_image
+from otpt.images import ImageSource, UrlLimits, open_image
+from otpt.methods import Method, Task
+from otpt.prediction import Prediction
 from otpt.rejection import Rejector
 from otpt.views import ViewRecipe, make_views
 from otpt.views.draws import CropBox, draw_view
-
-if TYPE_CHECKING:
-    from otpt.classifier import Classifier
 
 Floats = npt.NDArray[np.float64]
 
@@ -45,21 +44,63 @@ _LEAST = 1e-4  # probabilities are clipped to [1e-4, 1 - 1e-4]
 _MOST_OPAQUE = 0.8
 
 
-@dataclass(frozen=True, eq=False)
+class ExplainableClassifier(Protocol):
+    """What :func:`explain` uses of a :class:`otpt.Classifier`."""
+
+    @property
+    def backbone(self) -> Backbone: ...
+
+    @property
+    def class_names(self) -> tuple[str, ...]: ...
+
+    @property
+    def method(self) -> Method: ...
+
+    @property
+    def task(self) -> Task: ...
+
+    @property
+    def urls(self) -> UrlLimits | None: ...
+
+    def predict(self, image: Image.Image, /) -> Prediction: ...
+
+    def classify_features(
+        self, views: Tensor, methods: Sequence[str | Method], /
+    ) -> Sequence[Mapping[str, Prediction]]: ...
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class HeatMap:
     """Evidence for a label at each place of an image.
 
     Attributes:
         values: (H, W), at most 256 on the longer side; above 0 where crops raise the log-odds of the label.
-        label: the class.
-        confidence: its probability by the classifier's method; the map of an improbable label says little.
+        label: name of the class.
+        confidence: probability of the class by the classifier's method; the map of an improbable label says little.
         image: the explained image.
+
+    Example:
+        >>> HeatMap(np.array([[-1.0, 2.0]]), "cat", 0.8, Image.new("RGB", (64, 32))).peak
+        (48, 16)
     """
 
     values: Floats
     label: str
     confidence: float
     image: Image.Image
+
+    def __repr__(self) -> str:
+        size = f"{self.image.width}×{self.image.height}"
+        return f"HeatMap(label={self.label!r}, confidence={self.confidence:.2f}, image: {size}, peak={self.peak})"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, HeatMap):
+            return NotImplemented
+        same_label = (self.label, self.confidence) == (other.label, other.confidence)
+        return same_label and np.array_equal(self.values, other.values) and self.image == other.image
+
+    def __hash__(self) -> int:
+        return hash((self.label, self.confidence, self.values.tobytes()))
 
     @property
     def peak(self) -> tuple[int, int]:
@@ -94,16 +135,21 @@ class HeatMap:
 
 
 def explain(
-    classifier: Classifier, image: Any, label: str | None = None, *, crops: int = CROPS, seed: int = 0
+    classifier: ExplainableClassifier,
+    image: ImageSource,
+    label: str | None = None,
+    *,
+    crops: int = CROPS,
+    seed: int = 0,
 ) -> HeatMap:
     """Return the heat map of a label, by default of the predicted one.
 
     Args:
-        classifier: with its classes set.
-        image: in any form that :func:`otpt.images.open_image` takes.
-        label: one of the classes.
+        classifier: a classifier whose classes are set.
+        image: image in any form that :func:`otpt.images.open_image` takes.
+        label: name of one of the classes.
         crops: number of crops, each encoded once; more give a smoother map.
-        seed: of the crops.
+        seed: random seed of the crops.
     """
     if isinstance(crops, bool) or not isinstance(crops, int) or crops < 2:
         raise OtptError(f"The number of crops is {crops!r}; expected an integer of at least 2.")
@@ -114,17 +160,33 @@ def explain(
     prediction = classifier.predict(opened)
     index = prediction.index if label is None else names.index(label)
 
-    method = classifier.method.init if classifier.settings.examples is not None else "zero-shot"
-    words = Rejector(classifier.backbone, names) if len(names) == 1 else None
-
-    def probabilities(features: Tensor) -> Floats:
-        if words is not None:  # a softmax over one class is 1
-            return torch.sigmoid(-classifier.backbone.logit_scale * words(features)).double().cpu().numpy()
-        answers = classifier.classify_features(features[:, None], [method])
-        return np.array([each[method].probabilities[index] for each in answers])
-
+    if len(names) == 1:
+        probabilities = _presence(classifier.backbone, names)
+    else:
+        probabilities = _class_probabilities(classifier, index)
     values = crop_map(classifier.backbone, opened, probabilities, crops=crops, seed=seed)
     return HeatMap(values, names[index], float(prediction.probabilities[index]), opened)
+
+
+def _presence(backbone: Backbone, names: tuple[str, ...]) -> Callable[[Tensor], Floats]:
+    """Return a function from features (N, D) to the probabilities (N,) that a single class is present."""
+    words = Rejector(backbone, names)  # a softmax over one class is 1
+
+    def probabilities(features: Tensor) -> Floats:
+        return torch.sigmoid(-backbone.logit_scale * words(features)).double().cpu().numpy()
+
+    return probabilities
+
+
+def _class_probabilities(classifier: ExplainableClassifier, index: int) -> Callable[[Tensor], Floats]:
+    """Return a function from features (N, D) to the probabilities (N,) of a class."""
+    method = classifier.method.init if classifier.task.examples is not None else "zero-shot"
+
+    def probabilities(features: Tensor) -> Floats:
+        predictions = classifier.classify_features(features[:, None], [method])
+        return np.array([of_crop[method].probabilities[index] for of_crop in predictions])
+
+    return probabilities
 
 
 def crop_map(
@@ -135,11 +197,21 @@ def crop_map(
     crops: int = CROPS,
     seed: int = 0,
 ) -> Floats:
-    """Return the map of an image; ``probabilities`` maps features of crops (N, D) to those of the label (N,)."""
-    recipe, key = ViewRecipe(n_views=crops + 1, augmix=False, crop_scale=AREA, flip=0.0), "explain"
+    """Return the map (H, W) of an image.
+
+    Args:
+        backbone: model that encodes the crops.
+        image: RGB image.
+        probabilities: function from the features (N, D) of crops to the probabilities (N,) of the label.
+        crops: number of crops.
+        seed: random seed of the crops.
+    """
+    key = "explain"
+    recipe = ViewRecipe(n_views=crops + 1, augmix=False, crop_scale=AREA, flip=0.0)
     views = make_views(image, recipe, backbone.preprocessing, seed=seed, image_id=key, first=1)
     pixels = torch.from_numpy(views).to(device=backbone.device, dtype=backbone.dtype)
-    found = np.clip(probabilities(backbone.encode_pixels(pixels, chunk=backbone.chunk)), _LEAST, 1 - _LEAST)
+    features = backbone.encode_pixels(pixels, chunk=backbone.chunk)
+    clipped = np.clip(probabilities(features), _LEAST, 1 - _LEAST)
     boxes = [
         draw_view(
             seed,
@@ -153,7 +225,7 @@ def crop_map(
         ).crop
         for view in range(1, recipe.n_views)
     ]
-    return heat_map(np.log(found / (1 - found)), boxes, image.width, image.height)
+    return heat_map(np.log(clipped / (1 - clipped)), boxes, image.width, image.height)
 
 
 def heat_map(scores: Floats, boxes: list[CropBox], width: int, height: int) -> Floats:
@@ -165,8 +237,8 @@ def heat_map(scores: Floats, boxes: list[CropBox], width: int, height: int) -> F
     centred = scores - (weights * scores).sum() / weights.sum()
     total, coverage = np.zeros(shape), np.zeros(shape)
     for score, weight, box in zip(centred, weights, boxes, strict=True):
-        top, bottom = (round(each / height * shape[0]) for each in (box.top, box.top + box.height))
-        left, right = (round(each / width * shape[1]) for each in (box.left, box.left + box.width))
+        top, bottom = (round(edge / height * shape[0]) for edge in (box.top, box.top + box.height))
+        left, right = (round(edge / width * shape[1]) for edge in (box.left, box.left + box.width))
         total[top:bottom, left:right] += weight * score
         coverage[top:bottom, left:right] += weight
     return np.asarray(total / (coverage + SHRINKAGE * coverage.mean()))

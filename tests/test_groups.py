@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from otpt.errors import OtptError
-from otpt.tasks.groups import Answer, Groups, back_off_threshold
+from otpt.groups import Answer, Groups, back_off_threshold
 
 NAMES = ("beagle", "pug", "tabby", "oak")
 NESTED = {"animal": {"dog": ["beagle", "pug"], "cat": ["tabby"]}, "plant": ["oak"]}
