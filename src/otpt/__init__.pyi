@@ -22,10 +22,13 @@ from . import (
 from ._version import __version__
 from .backbones import Backbone, load_backbone
 from .classifier import Classifier, load
+from .decision import Decision
 from .errors import OtptError
 from .hugging_face import pipeline
 from .methods import (
     Method,
+    Protocol,
+    Task,
     adaptation,
     aggregation,
     calibrator,
@@ -42,12 +45,16 @@ from .views import ViewRecipe
 __all__ = [
     "Backbone",
     "Classifier",
+    "Decision",
     "Failure",
     "Method",
     "OtptError",
     "Prediction",
     "Predictions",
+    "Predictions",
     "Prompt",
+    "Protocol",
+    "Task",
     "ViewRecipe",
     "__version__",
     "adaptation",

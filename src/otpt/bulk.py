@@ -13,7 +13,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
+from typing import Protocol as Interface
 
 import numpy as np
 import torch
@@ -23,13 +24,14 @@ from otpt.backbones import Backbone
 from otpt.classifier import Classifier
 from otpt.errors import OtptError
 from otpt.features.pipeline import look_ahead
+from otpt.files import Json
 from otpt.images import NamedImage
-from otpt.methods import load_plugin
-from otpt.prediction import Prediction
+from otpt.decision import Decision
+from otpt.methods import Method, Protocol, Task, load_plugin
+from otpt.prediction import Failure, Prediction
 from otpt.processes import WorkerPool
-from otpt.settings import Settings
 
-Answer = Mapping[str, Prediction] | OtptError
+Answer = Mapping[str, Prediction] | Failure
 """The predictions of an image by method, or why it could not be read."""
 
 READERS = 32
@@ -45,15 +47,22 @@ class ClassifierJob:
 
     Attributes:
         load: loads the model on a device, as :meth:`Backbone.to` takes it.
-        settings: everything that determines the predictions besides the model.
+        task, protocol, decision: everything that determines the predictions besides the model.
         device: where the model runs by default.
         plugins: Python files that the methods need.
     """
 
     load: Callable[[str], Backbone]
-    settings: Settings
+    task: Task
+    protocol: Protocol
+    decision: Decision
     device: str = "auto"
     plugins: Sequence[Path] = ()
+
+    @property
+    def methods(self) -> tuple[Method, ...]:
+        """Methods of the predictions."""
+        return self.protocol.for_task(self.task).methods
 
 
 class Worker:
@@ -66,18 +75,17 @@ class Worker:
             torch.set_num_threads(max(threads, 1))
         for path in job.plugins:
             load_plugin(path)
-        self._threads, self._readers, self._methods = threads, readers, job.settings.methods
-        self.classifier = Classifier(job.load(device or job.device), job.settings)
+        self._threads, self._readers, self._methods = threads, readers, job.methods
+        backbone = job.load(device or job.device)
+        self.classifier = Classifier(backbone, task=job.task, protocol=job.protocol, decision=job.decision)
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, Json]:
         """Return the facts that determine the predictions, as plain data."""
-        backbone, settings = self.classifier.backbone, self.classifier.settings
-        return {
-            "version": __version__,
-            "backbone": backbone.fingerprint,
-            "precision": backbone.precision,
-            **settings.model_dump(mode="json"),
-        }
+        backbone = self.classifier.backbone
+        records = (self.classifier.task, self.classifier.protocol, self.classifier.decision)
+        facts: dict[str, Json] = {name: value for record in records for name, value in record.to_json().items()}
+        facts["methods"] = [method.name for method in self._methods]
+        return {"version": __version__, "backbone": backbone.fingerprint, "precision": backbone.precision, **facts}
 
     def __call__(self, images: Iterable[NamedImage]) -> Iterator[Answer]:
         """Yield the answers lazily and in order; ``readers`` threads prefetch images from remote storage."""
@@ -104,11 +112,16 @@ class FeatureWorker(Worker):
     def __call__(self, images: Iterable[Any]) -> Iterator[Answer]:
         """Yield the answers of rows with features, in order."""
         rows = iter(images)
+        position = 0
         while chunk := list(islice(rows, _FEATURES)):
             known = [row.feature for row in chunk if row.feature is not None]
             found = iter(self._classify(known) if known else ())
             for row in chunk:
-                yield OtptError(row.error or f"{row.id} has no feature.") if row.feature is None else next(found)
+                if row.feature is None:
+                    yield Failure(row.id, position, OtptError(row.error or f"{row.id} has no feature."))
+                else:
+                    yield next(found)
+                position += 1
 
     def _classify(self, features: Sequence[Any]) -> list[dict[str, Prediction]]:
         backbone = self.classifier.backbone
@@ -119,16 +132,16 @@ class FeatureWorker(Worker):
         return self.classifier.classify_features(stacked[:, None], self._methods)
 
 
-class Workers(Protocol):
+class Workers(Interface):
     """Anything that predicts: a :class:`Worker`, :class:`Processes`, or the actors of :mod:`otpt.ray`."""
 
-    def facts(self) -> dict[str, Any]: ...
+    def facts(self) -> dict[str, Json]: ...
     def __call__(self, images: Iterable[Any]) -> Iterator[Answer]: ...
 
 
 def chunks(images: Iterable[NamedImage], job: ClassifierJob) -> Iterator[list[NamedImage]]:
     """Split images into chunks for workers, smaller ones if each image has many views."""
-    count = max(min(_IMAGES, _VIEWS // job.settings.recipe.n_views), 1)
+    count = max(min(_IMAGES, _VIEWS // job.protocol.recipe.n_views), 1)
     images = iter(images)
     while chunk := list(islice(images, count)):
         yield chunk
@@ -164,9 +177,9 @@ class Processes:
         """End the processes."""
         self._pool.close()
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, Json]:
         """See :meth:`Worker.facts`."""
-        found: dict[str, Any] = self._pool.result(self._pool.submit(_call, "facts"))
+        found: dict[str, Json] = self._pool.result(self._pool.submit(_call, "facts"))
         return found
 
     def __call__(self, images: Iterable[NamedImage]) -> Iterator[Answer]:

@@ -26,8 +26,9 @@ from otpt.calibration import Calibrated, fixed_temperature
 from otpt.calibration.maps import CalibrationMap
 from otpt.errors import OtptError
 from otpt.files import write_atomically
-from otpt.methods import Method
-from otpt.methods.method import INITS, kind_of
+from otpt.methods import MULTI_LABEL, Method, Task
+from otpt.methods import Protocol as PredictionProtocol
+from otpt.methods.few_shot import EXAMPLE_INITS
 from otpt.objectives import view_entropies
 from otpt.views import ViewRecipe
 
@@ -59,7 +60,7 @@ class ExportableClassifier(Protocol):
     def recipe(self) -> ViewRecipe: ...
 
     @property
-    def protocol(self) -> Protocol: ...
+    def protocol(self) -> PredictionProtocol: ...
 
     @property
     def task(self) -> Task: ...

@@ -11,7 +11,6 @@ labels.write_parquet("s3://bucket/labels")
 
 from __future__ import annotations
 
-import inspect
 import os
 import sys
 from collections import deque
@@ -24,12 +23,12 @@ import numpy as np
 import torch
 
 from otpt.bulk import Answer, ClassifierJob, Worker, chunks
-from otpt.classifier import Classifier, load
+from otpt.classifier import BACKBONE_OPTIONS, Classifier, load, read_records
 from otpt.data.sources import IMAGE_COLUMNS, is_remote, read_address
 from otpt.errors import OtptError
 from otpt.evaluation.ray import RayPool, connected, errors_in_words, quiet_ray
 from otpt.images import NamedImage, is_url
-from otpt.settings import DEFAULT_METHOD, Settings
+from otpt.prediction import Failure
 
 _RETRIES = 20
 """Actors that may die on the same images before the prediction ends."""
@@ -61,9 +60,10 @@ class Classify:
         **options: Any,
     ) -> None:
         self._backbone, self._column = backbone, column
-        self._options = {"classes": tuple(classes), "method": method or DEFAULT_METHOD, **options}
-        other = inspect.signature(load).parameters.keys() - {"method"}
-        Settings(**{name: value for name, value in self._options.items() if name not in other})  # fail early
+        self._options = {"classes": tuple(classes), "method": method, **options}
+        of_model = {"method", "device", "urls", *BACKBONE_OPTIONS}
+        fields = {name: value for name, value in self._options.items() if name not in of_model}
+        read_records(method, fields)  # fail early
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_classifier"}
@@ -82,20 +82,20 @@ class Classify:
         if images and isinstance(batch[column][0], str):
             found[column] = batch[column]
         answers = list(self._classifier.stream(images))
-        good = [None if isinstance(each, Exception) else each for each in answers]
+        good = [None if isinstance(each, Failure) else each for each in answers]
         found["label"] = np.array([None if each is None else each.label for each in good], object)
         found["confidence"] = np.array([np.nan if each is None else each.confidence for each in good], np.float64)
-        settings = self._classifier.settings
-        if settings.coverage is not None:
+        task, decision = self._classifier.task, self._classifier.decision
+        if decision.coverage is not None:
             found["set"] = [[] if each is None else list(each.set) for each in good]
-        if settings.multi_label:
+        if task.multi_label:
             found["labels"] = [[] if each is None else each.labels_above() for each in good]
-        if settings.grouping is not None:
+        if task.groups is not None:
             found["group_probabilities"] = [{} if each is None else each.groups for each in good]
-        for name, asked in (("rejected", settings.reject), ("abstained", settings.risk)):
+        for name, asked in (("rejected", decision.reject), ("abstained", decision.risk)):
             if asked is not None:
                 found[name] = np.array([each is not None and bool(getattr(each, name)) for each in good])
-        found["error"] = np.array([str(each) if isinstance(each, Exception) else "" for each in answers], object)
+        found["error"] = np.array([str(each.error) if isinstance(each, Failure) else "" for each in answers], object)
         return found
 
 

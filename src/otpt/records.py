@@ -35,7 +35,11 @@ class Frozen(BaseModel):
         values = {name: getattr(self, name) for name in self.model_fields_set}
         return type(self)(**{**values, **changes})
 
-    def recorded(self) -> dict[str, object]:
+    def to_json(self) -> dict[str, JsonValue]:
+        """Return plain data, from which the constructor makes an equal record; objects in memory become digests."""
+        return self.model_dump(mode="json")
+
+    def recorded(self) -> dict[str, JsonValue]:
         """Return the plain values that all results of a run share; see :data:`ELSEWHERE`."""
         names = {name for name, field in type(self).model_fields.items() if field.json_schema_extra != ELSEWHERE}
         return self.model_dump(mode="json", include=names)

@@ -1,10 +1,10 @@
 """Resumable evaluation of all methods in one pass, with every row stored.
 
     from otpt.data import load_dataset
-    from otpt.evaluation import EvaluationSettings, evaluate
+    from otpt.evaluation import evaluate
 
-    result = evaluate(load_dataset("dtd", root="data"), "ViT-B-16/openai",
-                      EvaluationSettings(methods=["zero-shot", "o-tpt"]), out="runs/dtd")
+    result = evaluate(load_dataset("dtd", root="data"), "ViT-B-16/openai", methods=["zero-shot", "o-tpt"],
+                      out="runs/dtd")
 
 The same call resumes a stopped run, and computes only missing rows.
 """
@@ -13,12 +13,14 @@ from otpt.evaluation.calibrating import calibrate_run
 from otpt.evaluation.evaluation import Engine, LocalEngine, ProcessEngine, Result, evaluate
 from otpt.evaluation.evaluator import Evaluator
 from otpt.evaluation.progress import Progress, duration
-from otpt.evaluation.settings import EvaluationSettings
+from otpt.evaluation.request import Evaluation
 from otpt.evaluation.sweeps import sweep_method
+from otpt.evaluation.systems import EvaluationSystem
 
 __all__ = [
     "Engine",
-    "EvaluationSettings",
+    "Evaluation",
+    "EvaluationSystem",
     "Evaluator",
     "LocalEngine",
     "ProcessEngine",
