@@ -141,7 +141,7 @@ class EvaluationSettings(Settings):
             views=recipe,
             texts=None if dataset.text_features is None else TextFeatures(torch.from_numpy(dataset.text_features)),
             allow_duplicates=dataset.allow_duplicates,
-            plugins={**plugins, **dataset.plugins},
+            plugins={**plugins, **dataset.system},
         )
 
 
