@@ -60,10 +60,9 @@ def load(folder: Path) -> list[Bench]:
     """The three sets that have text features."""
 
     def data(name: str, file: Any, features: str, labels: str, texts: str) -> FeatureDataset:
-        return feature_dataset(
-            file[features], file[labels], file["classnames"].astype(str).tolist(), file[texts],
-            name=name, backbone="ViT-B-32/openai", drop_missing_texts=True,
-        )  # fmt: skip
+        names = file["classnames"].astype(str).tolist()
+        images = feature_dataset(file[features], file[labels], names, name=name, backbone="ViT-B-32/openai")
+        return images.with_texts(file[texts], drop_missing=True)
 
     caltech, food = np.load(folder / "caltech101_vitb32.npz"), np.load(folder / "food10_vitb32.npz")
     imagenet = np.load(folder / "imagenet_vitb32_4shot.npz")

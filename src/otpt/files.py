@@ -7,12 +7,18 @@ import os
 import socket
 import time
 import tomllib
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import Any
 
+from typing_extensions import TypeAliasType
+
 from otpt.errors import OtptError, cannot_read
+
+Json = TypeAliasType("Json", "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None")
+"""A value that JSON can hold; also a type of fields of pydantic models."""
 
 _ABANDONED_AFTER = 3600.0  # seconds; longer than any write
 _ATTEMPTS = 3

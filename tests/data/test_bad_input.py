@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 from oracles.data.data_files import JPEG, put_images, split_text, touch
 
-from otpt.data import Dataset, check_dataset, find_entry, load_dataset
+from otpt.data import Conventions, Dataset, check_dataset, find_entry, load_dataset
 from otpt.data.classes import builtin_class_list, parse_class_list
 from otpt.errors import OtptError
 
 DTD = "split_zhou_DescribableTextures.json"
 NAMES = builtin_class_list("dtd").names
 ROWS = [[f"{name}/{name}_{i}.jpg", label, name] for label, name in enumerate(NAMES) for i in range(36)]
-KATHER = find_entry("kather").class_list().folders
+FOLDERS = builtin_class_list("imagenet-a").folders
 
 
 def dtd(root: Path, rows: Any = ROWS) -> Path:
@@ -77,19 +77,19 @@ def test_registered_sets(tmp_path: Path) -> None:
 
 
 def test_class_folders(tmp_path: Path) -> None:
-    base = tmp_path / "CRC-VAL-HE-7K"
-    touch(base, [f"{folder}/1.tif" for folder in KATHER[2:]])
-    assert "2 missing (ADI, BACK)" in sentence("kather", root=tmp_path)
-    touch(base, [f"{folder}/1.tif" for folder in KATHER])
-    with pytest.warns(UserWarning, match=r"9 test images .*, 7180"):
-        assert load_dataset("kather", root=tmp_path).class_names[-1] == "colorectal adenocarcinoma epithelium"
-    touch(base, ["OTHER/1.tif"])
-    assert "OTHER" in sentence("kather", root=tmp_path)
+    base = tmp_path / "imagenet-a"
+    touch(base, [f"{folder}/1.jpg" for folder in FOLDERS[2:]])
+    assert "2 missing (n01498041, n01531178)" in sentence("imagenet-a", root=tmp_path)
+    touch(base, [f"{folder}/1.jpg" for folder in FOLDERS])
+    with pytest.warns(UserWarning, match=r"200 test images .*, 7500"):
+        assert load_dataset("imagenet-a", root=tmp_path).class_names[-1] == "acorn"
+    touch(base, ["OTHER/1.jpg"])
+    assert "OTHER" in sentence("imagenet-a", root=tmp_path)
     touch(tmp_path / "imagenet/images/val", ["ILSVRC2012_val_00000001.JPEG"])
     assert "n01440764" in sentence("imagenet", root=tmp_path)
-    for folder in KATHER:
-        (tmp_path / "hollow/CRC-VAL-HE-7K" / folder).mkdir(parents=True)
-    assert "no images" in sentence("kather", root=tmp_path / "hollow")
+    for folder in FOLDERS:
+        (tmp_path / "hollow/imagenet-a" / folder).mkdir(parents=True)
+    assert "no images" in sentence("imagenet-a", root=tmp_path / "hollow")
 
 
 def test_official_lists(tmp_path: Path) -> None:
@@ -98,10 +98,6 @@ def test_official_lists(tmp_path: Path) -> None:
     assert "images_variant_test.txt" in sentence("aircraft", root=tmp_path)
     (base / "images_variant_test.txt").write_text("0000001 Zeppelin\n")
     assert "images_variant_test.txt: '0000001 Zeppelin'" in sentence("aircraft", root=tmp_path)
-    put_images(tmp_path / "ISIC2018_Task3_Test_Input", ["ISIC_1.jpg"])
-    truth = tmp_path / "ISIC2018_Task3_Test_GroundTruth.csv"
-    truth.write_text("image,MEL,NV,BCC,AKIEC,BKL,DF,VASC\nISIC_1,1,1,0,0,0,0,0\n")
-    assert "one of them 1 in each row" in sentence("isic2018", root=tmp_path)
 
 
 def test_own_names_for_a_registered_set(tmp_path: Path) -> None:
@@ -216,7 +212,7 @@ def test_a_dataset_checks_itself() -> None:
         with pytest.raises(OtptError, match=value):
             Dataset("x", *given, lambda i: b"")
     with pytest.raises(OtptError, match="odd"):
-        Dataset("x", ["a"], ["1"], [0], lambda i: b"", family="odd")
+        Dataset("x", ["a"], ["1"], [0], lambda i: b"", conventions=Conventions(family="odd"))
     data = Dataset("x", ["a"], ["1"], [0], lambda i: b"")
     for index in (1, -1):
         with pytest.raises(IndexError):

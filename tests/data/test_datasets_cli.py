@@ -55,14 +55,15 @@ def test_check_a_whole_set(capsys, root: Path) -> None:
 
 
 def test_check_a_spoilt_set(capsys, tmp_path: Path) -> None:
-    folders = find_entry("kather").class_list().folders
-    put_images(tmp_path / "CRC-VAL-HE-7K", [f"{folder}/{i}.tif" for folder in folders for i in range(3)])
-    (tmp_path / "CRC-VAL-HE-7K/MUC/1.tif").write_bytes(b"no image")
-    code, out, err = run(capsys, "datasets", "check", "kather", "--data", tmp_path)
+    first, *rest = find_entry("imagenet-a").class_list().folders
+    put_images(tmp_path / "imagenet-a", [f"{folder}/1.jpg" for folder in rest])
+    (tmp_path / f"imagenet-a/{first}").mkdir()
+    (tmp_path / f"imagenet-a/{first}/1.jpg").write_bytes(b"no image")
+    code, out, err = run(capsys, "datasets", "check", "imagenet-a", "--data", tmp_path)
     assert (code, err) == (2, "")
-    assert "27 test images, 7180 published" in out
-    assert "1 of 27 opened images cannot be read" in out
-    assert "unreadable: MUC/1.tif: Cannot use" in out
+    assert "200 test images, 7500 published" in out
+    assert "1 of 100 opened images cannot be read" in out
+    assert f"unreadable: {first}/1.jpg: Cannot use" in out
     assert "not good" in out
 
 

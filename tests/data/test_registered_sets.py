@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import pickle
-import random
 from collections import Counter
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from otpt import OtptError
 from otpt.data import Dataset, find_entry, find_records, list_datasets, load_dataset
 from otpt.data.classes import builtin_class_list
 from otpt.data.dataset import FAMILIES
-from otpt.data.registered import builtin_entries
+from otpt.data.registered import builtin_entries, published_entries
 from otpt.registry import FAMILIES as METHOD_FAMILIES
 
 pytestmark = pytest.mark.slow
@@ -38,10 +37,6 @@ TABLE = {
     "imagenet-v2": (1000, 10000, "shift", True),
     "imagenet-r": (200, 30000, "shift", True),
     "imagenet-sketch": (1000, 50889, "shift", True),
-    "covid": (2, 6904, "fine-grained", True),
-    "isic2018": (7, 1512, "fine-grained", True),
-    "kather": (9, 7180, "fine-grained", True),
-    "kather-500": (9, 500, "fine-grained", True),
 }
 # The first image of the test split, and the folders under the root in which people have the images.
 SPLIT_LAYOUTS = {
@@ -67,10 +62,6 @@ FOLDER_LAYOUTS = {
     ],
     "imagenet-r": ["imagenet-rendition/imagenet-r", "imagenet-r"],
     "imagenet-sketch": ["imagenet-sketch/images", "ImageNet-Sketch/sketch", "ImageNet-Sketch"],
-    "kather": ["CRC-VAL-HE-7K", "kather/CRC-VAL-HE-7K", "kather/images/test"],
-    "kather-500": ["CRC-VAL-HE-7K", "kather/CRC-VAL-HE-7K", "kather/images/test"],
-    "isic2018": ["ISIC2018/test", "isic2018/test"],
-    "covid": ["covid/images/test"],
 }
 
 
@@ -83,19 +74,14 @@ def assert_as_published(data: Dataset, name: str) -> None:
 
 
 def test_the_registry_is_the_published_table() -> None:
-    entries = builtin_entries()
+    entries = published_entries()
     assert {e.name: (e.classes, e.test_images, e.family, e.augmix) for e in entries.values() if not e.parts} == TABLE
     assert {*SPLIT_LAYOUTS, *FOLDER_LAYOUTS, "aircraft"} == set(TABLE), "all are tested below"
     tested = {(name, folder) for name, (_, folders) in SPLIT_LAYOUTS.items() for folder in folders}
     tested |= {(name, folder) for name, folders in FOLDER_LAYOUTS.items() for folder in folders}
     whole = [entry for entry in entries.values() if not entry.parts]
     listed = {(e.name, layout.folder) for e in whole for layout in e.layouts if (layout.reader or e.reader) != "lists"}
-    others = {
-        ("covid", "COVID-19_Radiography_Dataset"),
-        ("isic2018", "ISIC2018/ISIC2018_Task3_Test_Input"),
-        ("isic2018", "ISIC2018_Task3_Test_Input"),
-    }
-    assert listed == tested | others
+    assert listed == tested
     for entry in entries.values():
         assert len(entry.class_list()) == entry.classes
         assert len(set(entry.class_list().names)) == entry.classes - 2 * entry.allow_duplicates
@@ -232,18 +218,15 @@ def class_counts(name: str) -> dict[str, int]:
     folders = builtin_entries()[name].class_list().folders
     if name == "imagenet-v2":
         folders = tuple(map(str, range(1000)))
-    if name == "covid":
-        return {"covid": 1808, "normal": 5096}
     return {f: images // classes + (i < images % classes) for i, f in enumerate(folders)}
 
 
 @pytest.mark.parametrize("name", FOLDER_LAYOUTS)
 def test_folder_sets_in_every_layout(tmp_path: Path, name: str) -> None:
     counts = class_counts(name)
-    suffix = ".tif" if name.startswith("kather") else ".JPEG"
-    touch(tmp_path / "pool", (f"{i}{suffix}" for i in range(100)))
+    touch(tmp_path / "pool", (f"{i}.JPEG" for i in range(100)))
     for count in {count % 100 for count in counts.values()}:
-        touch(tmp_path / f"pool-{count}", (f"{i}{suffix}" for i in range(count)))
+        touch(tmp_path / f"pool-{count}", (f"{i}.JPEG" for i in range(count)))
     made = tmp_path / "made"
     for folder, count in counts.items():
         # Links to a few folders of at most 100 files: 50 000 images without 50 000 files.
@@ -265,7 +248,7 @@ def test_folder_sets_in_every_layout(tmp_path: Path, name: str) -> None:
     if name == "imagenet-v2":
         assert (order[2], data.class_names[2]) == ("2", "great white shark"), "not folder 10, as by alphabet"
     small = tmp_path / "small"
-    touch(small, (f"{folder}/0{suffix}" for folder in counts))
+    touch(small, (f"{folder}/0.JPEG" for folder in counts))
     for layout in others:  # with one image per class
         root = tmp_path / layout.replace("/", "+") / "root"
         (root / layout).parent.mkdir(parents=True)
@@ -297,41 +280,6 @@ def test_imagenet_names_and_synsets() -> None:
     for name in ("imagenet", "imagenet-v2", "imagenet-sketch"):
         assert builtin_entries()[name].allow_duplicates
     assert not builtin_entries()["imagenet-a"].allow_duplicates
-
-
-def test_covid_from_kaggle_is_halved_with_seed_0(tmp_path: Path) -> None:
-    base = tmp_path / "COVID-19_Radiography_Dataset"
-    made = {"COVID": 36, "Normal": 102}
-    touch(base, (f"{name}/images/{name}-{i}.png" for name, count in made.items() for i in range(1, count + 1)))
-    touch(base, ["COVID/masks/COVID-1.png", "Viral Pneumonia/images/x.png"])
-    with pytest.warns(UserWarning, match="has 69 test images .*, 6904 were published"):
-        data = load_dataset("covid", root=tmp_path)
-    random.seed(0)  # the literal way: the global generator
-    train = [set(random.sample(range(1, count + 1), count // 2)) for count in made.values()]
-    wanted = [f"covid/COVID-{i}.png" for i in range(1, 37) if i not in train[0]]
-    wanted += [f"normal/Normal-{i}.png" for i in range(1, 103) if i not in train[1]]
-    assert list(data.ids) == wanted
-    assert Counter(data.labels) == {0: 18, 1: 51}
-    assert all(sample.source.is_file() for sample in data)
-    other = load_dataset("covid", root=tmp_path, split="train")
-    assert not set(other.ids) & set(data.ids)
-    assert len(other) + len(data) == 36 + 102
-
-
-@pytest.mark.parametrize("above", ["", "ISIC2018/"])
-def test_isic_from_its_ground_truth(tmp_path: Path, above: str) -> None:
-    folders = find_entry("isic2018").class_list().folders
-    images = tmp_path / above / "ISIC2018_Task3_Test_Input"
-    put_images(images, ["ISIC_0034524.jpg"])
-    truth = tmp_path / above / "ISIC2018_Task3_Test_GroundTruth/ISIC2018_Task3_Test_GroundTruth.csv"
-    truth.parent.mkdir()
-    rows = [f"ISIC_{34524 + i:07d}," + ",".join("1.0" if k == i % 7 else "0.0" for k in range(7)) for i in range(1512)]
-    truth.write_text("\n".join(["image," + ",".join(folders), *rows]) + "\n")
-    data = load_dataset("isic2018", root=tmp_path)
-    assert_as_published(data, "isic2018")
-    assert data.labels[:9] == (0, 1, 2, 3, 4, 5, 6, 0, 1)
-    assert data[0].source == images / "ISIC_0034524.jpg"
-    assert find_records(builtin_entries()["isic2018"], tmp_path).layout.style == "ISIC"
 
 
 def test_imagenet_c_is_read_by_corruption_and_severity(tmp_path: Path) -> None:

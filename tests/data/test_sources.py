@@ -15,8 +15,9 @@ import pytest
 from PIL import Image
 
 from otpt.data import open_source
-from otpt.data.sources import Source, SourceError, sort_names
+from otpt.data.sources import Source, SourceError
 from otpt.errors import OtptError
+from otpt.folders import sort_names
 from otpt.images import open_image
 
 NAMES = ["a.png", "b c.png", "sub.png", "sub/0.png", "sub/[1].png"]

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from otpt.data.classes import ClassList, ClassSource, class_list_of, read_class_list
-from otpt.data.dataset import IMAGE_SUFFIXES, Dataset, NoSuchSplit, Sample, classes_without_images, stratified
+from otpt.data.dataset import Conventions, Dataset, NoSuchSplit, Sample, classes_without_images, stratified
 from otpt.data.emoji import emoji_dataset, emoji_entries
 from otpt.data.features import FeatureDataset, feature_dataset, read_features
 from otpt.data.own import (
@@ -48,12 +48,13 @@ from otpt.data.registered import (
 )
 from otpt.data.sources import FEATURE, is_shards, open_source, table_columns
 from otpt.errors import OtptError, unknown
-from otpt.plugins import import_plugins
+from otpt.folders import IMAGE_SUFFIXES
 
 __all__ = [
     "IMAGE_SUFFIXES",
     "CheckReport",
     "ClassList",
+    "Conventions",
     "Dataset",
     "DatasetEntry",
     "DatasetNotFound",
@@ -140,8 +141,5 @@ def load_dataset(
             f"There is no data set at {spec!r}; expected a folder of class folders, a table "
             f"({', '.join(TABLE_SUFFIXES)}) or tar shards."
         )
-    error = unknown("data set", spec, [each.name for each in list_datasets()])
+    error = unknown("data set", spec, [entry.name for entry in list_datasets()])
     raise OtptError(f"{error} For other images give a folder of class folders, a CSV or hf:OWNER/NAME.")
-
-
-import_plugins("data")

@@ -11,20 +11,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
 
 from otpt.errors import OtptError, unknown
-
-if TYPE_CHECKING:
-    from otpt.images import ImageSource
+from otpt.files import Json
+from otpt.images import ImageSource
 
 DEFAULT_PROMPT = "a photo of a"
 FAMILIES = ("fine-grained", "shift")
-# Of the formats that Pillow reads, those in which data sets are stored.
-IMAGE_SUFFIXES = frozenset(
-    (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".avif")
-)
-"""File suffixes of images in a folder."""
 
 
 class NoSuchSplit(OtptError):
@@ -43,6 +40,31 @@ class Sample:
     id: str
     label: int
     source: ImageSource
+
+
+@dataclass(frozen=True)
+class Conventions:
+    """How a data set is usually evaluated, as in the papers' code.
+
+    Attributes:
+        family: "fine-grained" or "shift", which λ may depend on.
+        augmix: whether views use AugMix by default.
+        prompt: default context.
+        allow_duplicates: whether class names may be duplicate (ImageNet has two).
+    """
+
+    family: str = "fine-grained"
+    augmix: bool = True
+    prompt: str = DEFAULT_PROMPT
+    allow_duplicates: bool = False
+
+    def __post_init__(self) -> None:
+        if self.family not in FAMILIES:
+            raise unknown("family of data sets", self.family, FAMILIES)
+
+
+USUAL = Conventions()
+"""Conventions of a data set that says nothing else."""
 
 
 @dataclass(frozen=True)
@@ -66,21 +88,20 @@ class Dataset:
         labels: (N,) in 0 … C − 1.
         images: index → path, bytes or PIL image. Called by any thread when a sample is needed; exceptions become
             ``OtptError``, so that an evaluation records the image as unreadable and continues.
-        family: "fine-grained" or "shift", which λ may depend on.
-        augmix: whether views use AugMix by default.
-        prompt: default context.
-        allow_duplicates: accept duplicate class names (ImageNet has two).
+        conventions: family, AugMix, prompt and whether class names may be duplicate, which become attributes.
         origin: the name of a registered set, or the absolute path of a user's own data, which may have the name of a
             registered set; None if unknown.
 
     Attributes:
+        variant: name of one of several passes of a method over the same images; "" usually.
+        system: facts of this variant for the system that made it.
         views: number of features per image, if they replace the images (:mod:`otpt.data.features`).
         label_sets: all labels of each image as given, for several labels per image; ``labels`` are then the first ones,
             or 0 without any.
         text_features: (C, D) that replace the texts, or None.
     """
 
-    text_features: Any = None
+    text_features: npt.NDArray[np.float32] | None = None
 
     def __init__(
         self,
@@ -90,14 +111,9 @@ class Dataset:
         labels: Sequence[int],
         images: Callable[[int], ImageSource],
         *,
-        family: str = "fine-grained",
-        augmix: bool = True,
-        prompt: str = DEFAULT_PROMPT,
-        allow_duplicates: bool = False,
+        conventions: Conventions = USUAL,
         origin: str | None = None,
     ) -> None:
-        if family not in FAMILIES:
-            raise unknown("family of data sets", family, FAMILIES)
         self.name = name
         self.class_names = tuple(class_names)
         self.ids = tuple(ids)
@@ -105,15 +121,15 @@ class Dataset:
             self.labels = tuple(map(operator.index, labels))  # also of an array or a tensor
         except TypeError as error:
             raise OtptError(f"The data set {name!r} has a label that is not a whole number ({error}).") from None
-        self.family = family
-        self.augmix = augmix
-        self.prompt = prompt
-        self.allow_duplicates = allow_duplicates
+        self.family = conventions.family
+        self.augmix = conventions.augmix
+        self.prompt = conventions.prompt
+        self.allow_duplicates = conventions.allow_duplicates
         self.origin = origin
         self.variant = ""
+        self.system: Mapping[str, Json] = {}
         self.views: int | None = None
         self.label_sets: Sequence[tuple[int, ...]] | None = None
-        self.plugins: Mapping[str, Any] = {}
         self._images = images
         self._positions: Sequence[int] = range(len(self.ids))  # arguments of ``images``
         self._check()
@@ -133,18 +149,24 @@ class Dataset:
         """Name and variant, unique within a run."""
         return f"{self.name}@{self.variant}" if self.variant else self.name
 
-    def as_variant(self, variant: str, plugins: Mapping[str, Any]) -> Dataset:
-        """Return the data set for one of several passes of a method, with its ``plugins`` settings."""
-        found = copy.copy(self)
-        found.variant, found.plugins = variant, plugins
-        return found
+    def as_variant(self, name: str, system: Mapping[str, Json]) -> Dataset:
+        """Return the data set for one of several passes of a method.
+
+        Args:
+            name: name of the pass.
+            system: facts of the pass for the system that made it.
+        """
+        dataset = copy.copy(self)
+        dataset.variant = name
+        dataset.system = system
+        return dataset
 
     def renamed(self, name: str, labels: Sequence[int] | None = None) -> Dataset:
         """Return the images under another name and, if given, with other labels."""
-        found = self.in_order(range(len(self)))
-        found.name = name
-        found.labels = self.labels if labels is None else tuple(labels)
-        return found
+        dataset = self.in_order(range(len(self)))
+        dataset.name = name
+        dataset.labels = self.labels if labels is None else tuple(labels)
+        return dataset
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -172,24 +194,24 @@ class Dataset:
         """Return all labels of image ``index``."""
         return (self.labels[index],) if self.label_sets is None else self.label_sets[self._positions[index]]
 
-    def in_order(self, order: Sequence[int]) -> Dataset:
+    def in_order(self, order: Sequence[int]) -> Self:
         """Return a reordered subset whose image ``i`` is image ``order[i]`` of this set."""
-        found = copy.copy(self)
-        found.__dict__.pop("fingerprint", None)
-        found.ids = tuple(self.ids[i] for i in order)
-        found.labels = tuple(self.labels[i] for i in order)
-        found._positions = tuple(self._positions[i] for i in order)
-        return found
+        subset = copy.copy(self)
+        subset.__dict__.pop("fingerprint", None)
+        subset.ids = tuple(self.ids[i] for i in order)
+        subset.labels = tuple(self.labels[i] for i in order)
+        subset._positions = tuple(self._positions[i] for i in order)
+        return subset
 
     def image_keys(self, count: int | None = None) -> tuple[str, ...]:
         """Return keys of all or the first ``count`` images, equal for the same file or the same origin and id."""
-        found = []
+        keys = []
         for index in range(len(self))[:count]:
-            where = f"{self.origin or self.name}/{self.ids[index]}"
+            place = f"{self.origin or self.name}/{self.ids[index]}"
             if isinstance(self._images, FilesBelow):
-                where = os.path.abspath(os.path.expanduser(self._images(self._positions[index])))
-            found.append(_digest(where)[:16])
-        return tuple(found)
+                place = os.path.abspath(os.path.expanduser(self._images(self._positions[index])))
+            keys.append(_digest(place)[:16])
+        return tuple(keys)
 
     def is_file_missing(self, index: int) -> bool:
         """Return whether image ``index`` is a missing file, without opening it."""

@@ -26,13 +26,12 @@ import random
 import warnings
 from dataclasses import dataclass
 from importlib import resources
-from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
 from PIL import Image, ImageFilter
 
-from otpt.data.dataset import Dataset, NoSuchSplit
+from otpt.data.dataset import Conventions, Dataset, NoSuchSplit
 from otpt.data.registered import DatasetEntry
 from otpt.errors import OtptError, unknown
 
@@ -126,7 +125,8 @@ def emoji_dataset(name: str, split: str = "test") -> Dataset:
     data = load_emoji(name, seed=TRAIN_SEED, compositions=TRAIN_COMPOSITIONS) if training else load_emoji(name)
     ids = [f"{'train/' * training}{data.image_id(i)}" for i in range(len(data))]
     labels = [data.label(i) for i in range(len(data))]
-    return Dataset(name, data.class_names, ids, labels, data.image, family=_family(name), origin=name)
+    conventions = Conventions(family=_family(name))
+    return Dataset(name, data.class_names, ids, labels, data.image, conventions=conventions, origin=name)
 
 
 def emoji_entries() -> list[DatasetEntry]:
@@ -154,13 +154,13 @@ def check_packages() -> None:
     install = "pip install " + " ".join(f"{package}=={version}" for package, version in PINNED.items())
     for package, version in PINNED.items():
         try:
-            found = importlib.metadata.version(package)
+            installed = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
             raise OtptError(f"The bench emoji/… needs the package {package}: {install}") from None
-        if found != version:
+        if installed != version:
             warnings.warn(
-                f"{package} {found} is installed, but the bench emoji/… is defined with {version}: images, accuracies "
-                f"and calibration errors may differ from the published ones ({install}).",
+                f"{package} {installed} is installed, but the bench emoji/… is defined with {version}: images, "
+                f"accuracies and calibration errors may differ from the published ones ({install}).",
                 stacklevel=3,
             )
 
@@ -190,7 +190,7 @@ def _drop_all_but_lines(parent: ElementTree.Element) -> None:
 
 def rasterise(body: str, side: int) -> Image.Image:
     """Render SVG elements in a ``side`` × ``side`` view box to an RGB image of the same size, on white."""
-    resvg: Any = importlib.import_module("resvg_py")
+    resvg = importlib.import_module("resvg_py")
     text = (
         f'<svg xmlns="{_SVG}" xmlns:xlink="{_XLINK}" width="{side}" height="{side}" '
         f'viewBox="0 0 {side} {side}">{body}</svg>'

@@ -20,20 +20,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from otpt.data.classes import ClassList, class_list_of
-from otpt.data.dataset import DEFAULT_PROMPT, Dataset
+from otpt.data.dataset import DEFAULT_PROMPT, Conventions, Dataset
 from otpt.data.own import origin_of, resolve_labels
 from otpt.data.registered import shortened
 from otpt.errors import OtptError, cannot_read
 from otpt.images import ImageFeatures
 
-Array = npt.NDArray[Any]
+Array = npt.NDArray[np.generic]
 
 _CLASSES = ("class_names", "classnames", "classes")
 _LOGIT_SCALE = 100.0
@@ -78,27 +78,56 @@ class FeatureDataset(Dataset):
             digest.update(self.text_features.tobytes() + str(self.logit_scale).encode())
         return digest.hexdigest()[:32]
 
+    def with_texts(self, text_features: npt.ArrayLike, *, drop_missing: bool = False) -> Self:
+        """Return the data set with text features, which are scaled to unit norm.
+
+        Args:
+            text_features: (C, D); a row of NaN or zeros is a class without a text.
+            drop_missing: leave out classes without a text, and their images; otherwise they are an error.
+        """
+        texts = _floats(text_features, f"text features of {self.name!r}", (2,))
+        if texts.shape != (len(self.class_names), self.width):
+            raise OtptError(
+                f"The data set {self.name!r} has text features of shape {texts.shape}; expected "
+                f"({len(self.class_names)}, {self.width}), one row per class and as wide as the image features."
+            )
+        present = _directions(texts)
+        missing = [self.class_names[i] for i in np.flatnonzero(~present)]
+        if missing and not drop_missing:
+            raise OtptError(
+                f"The data set {self.name!r} has {len(missing)} classes without a text feature ({shortened(missing)}); "
+                "give them one, or leave them and their images out with --drop-missing-texts."
+            )
+        dataset = self.in_order([i for i, label in enumerate(self.labels) if present[label]])
+        new_labels = np.cumsum(present) - 1
+        dataset.labels = tuple(int(new_labels[label]) for label in dataset.labels)
+        dataset.class_names = tuple(self.class_names[i] for i in np.flatnonzero(present))
+        dataset.text_features = _unit(texts[present])
+        return dataset
+
 
 def feature_dataset(
-    features: Any,
-    labels: Any,
+    features: npt.ArrayLike,
+    labels: npt.ArrayLike,
     class_names: Sequence[str] | ClassList | None,
-    text_features: Any = None,
+    text_features: npt.ArrayLike | None = None,
     *,
     name: str = "features",
     ids: Sequence[str] | None = None,
     logit_scale: float = _LOGIT_SCALE,
     backbone: str = "",
-    drop_missing_texts: bool = False,
-    origin: str | None = None,
 ) -> FeatureDataset:
-    """Make a data set of image features (N, D) or (N, V, D), which are scaled to unit norm.
+    """Make a data set of image features, which are scaled to unit norm.
 
     Args:
+        features: (N, D) of the clean view, or (N, V, D) of V views, the clean one first.
         labels: (N,) numbers from 0, or class names.
         class_names: (C,); None takes the labels themselves, in alphabetical order.
-        text_features: (C, D); a row of NaN is a class without a text, which is an error unless
-            ``drop_missing_texts``: then the class and its images are left out.
+        text_features: (C, D), one row per class; see :meth:`FeatureDataset.with_texts` for classes without one.
+        name: name of the data set.
+        ids: (N,) names of the images; row numbers by default.
+        logit_scale: factor of the cosine similarities in the logits.
+        backbone: name of the model that made the features.
     """
     where = f"The data set {name!r}"
     images = _floats(features, f"image features of {name!r}", (2, 3))
@@ -106,47 +135,19 @@ def feature_dataset(
     bad = np.flatnonzero(~_directions(views).all(axis=1))
     if len(bad):
         raise OtptError(f"{where} has {len(bad)} images whose features are NaN or zero, such as row {bad[0]}.")
-    given = None if class_names is None else class_list_of(class_names)
-    listed, indices = resolve_labels([str(each) for each in np.asarray(labels).tolist()], given, where)
-    own = [str(each) for each in (range(len(views)) if ids is None else ids)]
-    if not len(own) == len(views) == len(indices):
-        raise OtptError(f"{where} has {len(views)} images, {len(indices)} labels and {len(own)} ids.")
-    found = FeatureDataset(
-        name,
-        listed.names,
-        own,
-        indices,
-        _Rows(_unit(views)),
-        family=listed.family or "fine-grained",
-        prompt=listed.prompt or DEFAULT_PROMPT,
-        allow_duplicates=True,
-        origin=origin,
+    class_list = None if class_names is None else class_list_of(class_names)
+    listed, indices = resolve_labels([str(label) for label in np.asarray(labels).tolist()], class_list, where)
+    image_ids = [str(image_id) for image_id in (range(len(views)) if ids is None else ids)]
+    if not len(image_ids) == len(views) == len(indices):
+        raise OtptError(f"{where} has {len(views)} images, {len(indices)} labels and {len(image_ids)} ids.")
+    conventions = Conventions(
+        family=listed.family or "fine-grained", prompt=listed.prompt or DEFAULT_PROMPT, allow_duplicates=True
     )
-    found.views, found.logit_scale, found.backbone = views.shape[1], logit_scale, backbone
-    return found if text_features is None else _with_texts(found, text_features, drop_missing_texts)
-
-
-def _with_texts(data: FeatureDataset, given: Any, drop_missing: bool) -> FeatureDataset:
-    """Add text features (C, D); leave out classes without one, and their images, if requested."""
-    texts = _floats(given, f"text features of {data.name!r}", (2,))
-    if texts.shape != (len(data.class_names), data.width):
-        raise OtptError(
-            f"The data set {data.name!r} has text features of shape {texts.shape}; expected "
-            f"({len(data.class_names)}, {data.width}), one row per class and as wide as the image features."
-        )
-    present = _directions(texts)
-    missing = [data.class_names[i] for i in np.flatnonzero(~present)]
-    if missing and not drop_missing:
-        raise OtptError(
-            f"The data set {data.name!r} has {len(missing)} classes without a text feature ({shortened(missing)}); "
-            "give them one, or leave them and their images out with --drop-missing-texts."
-        )
-    found: Any = data.in_order([i for i, label in enumerate(data.labels) if present[label]])
-    renumbered = np.cumsum(present) - 1
-    found.labels = tuple(int(renumbered[label]) for label in found.labels)
-    found.class_names = tuple(data.class_names[i] for i in np.flatnonzero(present))
-    found.text_features = _unit(texts[present])
-    return found
+    dataset = FeatureDataset(name, listed.names, image_ids, indices, _Rows(_unit(views)), conventions=conventions)
+    dataset.views = views.shape[1]
+    dataset.logit_scale = logit_scale
+    dataset.backbone = backbone
+    return dataset if text_features is None else dataset.with_texts(text_features)
 
 
 def read_features(
@@ -159,7 +160,8 @@ def read_features(
         raise cannot_read("features", path, error) from None
 
     def array(*names: str) -> Array | None:
-        return next((arrays[each] for name in names for each in (f"{split}_{name}", name) if each in arrays), None)
+        keys = [key for name in names for key in (f"{split}_{name}", name)]
+        return next((arrays[key] for key in keys if key in arrays), None)
 
     features, labels, names = array("features", "image_features"), array("labels"), array(*_CLASSES)
     if features is None or labels is None:
@@ -167,25 +169,24 @@ def read_features(
             f"{str(path)!r} has {', '.join(map(repr, arrays)) or 'nothing'} for the split {split!r}; expected "
             "'features' and 'labels'."
         )
-    texts, scale, backbone, ids = (array(each) for each in ("text_features", "logit_scale", "backbone", "ids"))
+    texts, scale, backbone, ids = array("text_features"), array("logit_scale"), array("backbone"), array("ids")
     if scale is None and texts is not None:
         warnings.warn(
             f"{str(path)!r} has no logit_scale: {_LOGIT_SCALE:g} is assumed, as of OpenAI's CLIP. Confidences and ECE "
             "depend on it.",
             stacklevel=2,
         )
-    return feature_dataset(
+    dataset = feature_dataset(
         features,
         labels,
         classes or (None if names is None else names.astype(str).tolist()),
-        texts,
         name=path.stem,
         ids=None if ids is None else ids.tolist(),
-        logit_scale=_LOGIT_SCALE if scale is None else float(scale),
+        logit_scale=_LOGIT_SCALE if scale is None else float(scale.item()),
         backbone="" if backbone is None else str(backbone),
-        drop_missing_texts=drop_missing_texts,
-        origin=origin_of(path),
     )
+    dataset.origin = origin_of(path)
+    return dataset if texts is None else dataset.with_texts(texts, drop_missing=drop_missing_texts)
 
 
 def _read_npz(path: Path) -> Mapping[str, Array]:
@@ -199,21 +200,22 @@ def _read_parquet(path: Path) -> Mapping[str, Array]:
     metadata = table.schema.metadata or {}
     columns = table.to_pandas()
     columns = columns[columns["feature"].notna()]  # images that could not be read have none
-    found: dict[str, Array] = {
+    arrays: dict[str, Array] = {
         "features": np.stack(columns["feature"].to_numpy()),
         "backbone": np.asarray(metadata.get(b"otpt.model", b"").decode()),
     }
+    ids: list[str] = columns["id"].astype(str).tolist() if "id" in columns else []
     if "id" in columns:
-        found["ids"] = columns["id"].astype(str).to_numpy()
+        arrays["ids"] = columns["id"].astype(str).to_numpy()
     if "label" in columns:
-        found["labels"] = columns["label"].to_numpy()
-    elif "ids" in found and all("/" in each for each in found["ids"]):
-        found["labels"] = np.asarray([each.rsplit("/", 2)[-2] for each in found["ids"]])
-    return found
+        arrays["labels"] = columns["label"].to_numpy()
+    elif ids and all("/" in image_id for image_id in ids):
+        arrays["labels"] = np.asarray([image_id.rsplit("/", 2)[-2] for image_id in ids])
+    return arrays
 
 
-def _floats(given: Any, what: str, dimensions: tuple[int, ...]) -> npt.NDArray[np.float32]:
-    array = np.asarray(given)
+def _floats(values: npt.ArrayLike, what: str, dimensions: tuple[int, ...]) -> npt.NDArray[np.float32]:
+    array = np.asarray(values)
     if array.ndim not in dimensions or not np.issubdtype(array.dtype, np.floating) or not array.size:
         raise OtptError(
             f"The {what} have shape {array.shape} and type {array.dtype}; expected floats in "
@@ -224,10 +226,10 @@ def _floats(given: Any, what: str, dimensions: tuple[int, ...]) -> npt.NDArray[n
 
 def _directions(rows: npt.NDArray[np.float32]) -> npt.NDArray[np.bool_]:
     """Return a mask (…) of rows (…, D) that are finite and not all zero."""
-    found: npt.NDArray[np.bool_] = np.isfinite(rows).all(axis=-1) & (rows != 0).any(axis=-1)
-    return found
+    mask: npt.NDArray[np.bool_] = np.isfinite(rows).all(axis=-1) & (rows != 0).any(axis=-1)
+    return mask
 
 
 def _unit(rows: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    found: npt.NDArray[np.float32] = rows / np.linalg.norm(rows, axis=-1, keepdims=True)
-    return found
+    unit: npt.NDArray[np.float32] = rows / np.linalg.norm(rows, axis=-1, keepdims=True)
+    return unit

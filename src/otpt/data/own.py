@@ -2,27 +2,36 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Protocol, SupportsIndex, TypedDict, cast
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
 from otpt.data.classes import ClassList, find_class_list
-from otpt.data.dataset import DEFAULT_PROMPT, IMAGE_SUFFIXES, Dataset, FilesBelow
-from otpt.data.registered import class_folders, labelled_images, shortened
-from otpt.data.sources import expand_braces, hub_table, tar_members, undecoded
+from otpt.data.dataset import DEFAULT_PROMPT, Conventions, Dataset, FilesBelow
+from otpt.data.registered import shortened
+from otpt.data.sources import (
+    HubTable,
+    expand_braces,
+    hub_class_names,
+    hub_table,
+    tar_members,
+    undecoded,
+    undecoded_image,
+)
 from otpt.errors import OtptError, cannot_read
 from otpt.files import parse_json
+from otpt.folders import IMAGE_SUFFIXES, LABELS, class_names, labelled_images
 from otpt.images import ImageSource
 
 TABLE_SUFFIXES = (".csv", ".tsv", ".parquet")
-LABELS = "labels.csv"
 PATHS = ("path", "file", "filename")
 _LABEL_SUFFIXES = (".cls", ".txt", ".json")
 _MOST_LABEL_BYTES = 1 << 20
@@ -39,17 +48,12 @@ def own_dataset(
     origin: str | None,
 ) -> Dataset:
     """Return a data set with the family, AugMix and prompt of its class list, or the defaults."""
-    return Dataset(
-        name,
-        classes.names,
-        ids,
-        labels,
-        images,
+    conventions = Conventions(
         family=classes.family or "fine-grained",
         augmix=True if classes.augmix is None else classes.augmix,
         prompt=classes.prompt or DEFAULT_PROMPT,
-        origin=origin,
     )
+    return Dataset(name, classes.names, ids, labels, images, conventions=conventions, origin=origin)
 
 
 def origin_of(path: str | Path) -> str:
@@ -81,8 +85,8 @@ def resolve_labels(
                 return classes, tuple(index[form(label)] for label in labels)
     if numbers and all(label.isdecimal() for label in labels):
         return classes, tuple(int(label.lstrip("0")[:20] or "0") for label in labels)
-    known = {_plain(key) for key in (*classes.folders, *classes.names)}
-    strange = dict.fromkeys(label for label in labels if _plain(label) not in known) or dict.fromkeys(labels)
+    listed = {_plain(key) for key in (*classes.folders, *classes.names)}
+    strange = dict.fromkeys(label for label in labels if _plain(label) not in listed) or dict.fromkeys(labels)
     raise OtptError(f"{origin}: the class list of {len(classes)} does not name {shortened(map(repr, strange))}.")
 
 
@@ -97,12 +101,7 @@ def image_folder(folder: Path, classes: ClassList | None = None) -> Dataset:
     """
     if os.path.isfile(folder / LABELS):
         return table_dataset(folder / LABELS, None, classes, name=folder.resolve().name)
-    present = tuple(class_folders(folder))
-    if not present:
-        raise OtptError(
-            f"The folder {str(folder)!r} has no sub-folders; expected one per class, with its images inside, or a file "
-            f"{LABELS} in it with the columns file and label."
-        )
+    present = class_names(folder)
     listed = classes or find_class_list(folder) or ClassList(present, present)
     labels = listed.index()
     strange = [name for name in present if name not in labels]
@@ -111,10 +110,11 @@ def image_folder(folder: Path, classes: ClassList | None = None) -> Dataset:
             f"The folder {str(folder)!r} holds classes that the class list of {len(listed)} does not name: "
             f"{shortened(strange)}; add them to the list or take them out of the folder."
         )
-    found = labelled_images(folder, {name: label for name, label in labels.items() if name in present})
-    files, numbers = tuple(each.file for each in found), [each.label for each in found]
-    images = FilesBelow(folder, files)
-    return own_dataset(folder.resolve().name, listed, files, numbers, images, origin=origin_of(folder))
+    images = labelled_images(folder, {name: label for name, label in labels.items() if name in present})
+    files = tuple(file for file, _ in images)
+    image_labels = [label for _, label in images]
+    name = folder.resolve().name
+    return own_dataset(name, listed, files, image_labels, FilesBelow(folder, files), origin=origin_of(folder))
 
 
 def table_dataset(
@@ -131,12 +131,12 @@ def table_dataset(
     for key, values in {"path": paths, **columns}.items():
         if "" in values:
             raise OtptError(f"The table {str(file)!r} has no {key} in data row {values.index('') + 1}.")
-    given = classes or find_class_list(file.parent)
-    listed, labels = resolve_labels(columns["label"], given, f"The table {str(file)!r}")
+    class_list = classes or find_class_list(file.parent)
+    listed, labels = resolve_labels(columns["label"], class_list, f"The table {str(file)!r}")
     folder = file.parent
     if root is not None and not os.path.exists(folder / paths[0]):
         folder = Path(os.path.expanduser(root))
-    ids = columns.get("id") or [_relative(each, folder) for each in paths]
+    ids = columns.get("id") or [_relative(path, folder) for path in paths]
     return own_dataset(name or file.stem, listed, ids, labels, FilesBelow(folder, paths), origin=origin_of(file))
 
 
@@ -151,40 +151,41 @@ def label_table(file: Path, classes: ClassList | None = None) -> Dataset:
     listed = classes or ClassList(names, names)
     if not listed.names:
         raise OtptError(f"The table {str(file)!r} has no label; name the classes with --classes.")
-    sets = [tuple(np.flatnonzero(each).tolist()) for each in read_label_sets(rows, listed.names)]
-    first = [each[0] if each else 0 for each in sets]
-    found = own_dataset(file.stem, listed, paths, first, FilesBelow(file.parent, paths), origin=origin_of(file))
-    found.label_sets = sets
-    return found
+    label_sets = [tuple(np.flatnonzero(present).tolist()) for present in read_label_sets(rows, listed.names)]
+    first_labels = [labels[0] if labels else 0 for labels in label_sets]
+    images = FilesBelow(file.parent, paths)
+    dataset = own_dataset(file.stem, listed, paths, first_labels, images, origin=origin_of(file))
+    dataset.label_sets = label_sets
+    return dataset
 
 
 def read_label_sets(rows: Sequence[Sequence[str] | bool], classes: Sequence[str]) -> npt.NDArray[np.bool_]:
     """Convert the labels of each image to booleans (N, C); for a single class also from True and False."""
     places = {name: i for i, name in enumerate(classes)}
-    found = np.zeros((len(rows), len(classes)), bool)
+    present = np.zeros((len(rows), len(classes)), bool)
     for number, row in enumerate(rows):
         if len(classes) == 1 and isinstance(row, (bool, np.bool_)):
-            found[number] = row
+            present[number] = row
             continue
         if isinstance(row, str) or not isinstance(row, Iterable):
             raise OtptError(f"The labels of image {number + 1} are {row!r}; expected a list of class names.")
         for label in row:
             if label not in places:
                 raise OtptError(f"The label {label!r} of image {number + 1} is not one of the {len(classes)} classes.")
-            found[number, places[label]] = True
-    return found
+            present[number, places[label]] = True
+    return present
 
 
 def _read_paths(file: Path, label: str) -> tuple[pd.DataFrame, tuple[str, ...]]:
     """Read a table with a column of labels; also the paths of its images."""
     table = read_table(file)
-    path = next((each for each in PATHS if each in table), None)
+    path = next((name for name in PATHS if name in table), None)
     if path is None or label not in table:
         raise OtptError(
             f"The table {str(file)!r} has the columns {', '.join(map(repr, table.columns)) or 'none'}; expected 'path' "
             f"(or 'file') and {label!r}. Rename the columns; with several labels per image, use --multi-label."
         )
-    return table, tuple(each.replace("\\", "/") for each in table[path])
+    return table, tuple(name.replace("\\", "/") for name in table[path])
 
 
 def read_table(file: Path) -> pd.DataFrame:
@@ -209,10 +210,10 @@ def read_table(file: Path) -> pd.DataFrame:
 
 def _relative(path: str, folder: Path) -> str:
     """Return an id relative to the folder of the table if possible."""
-    given = Path(path)
-    if given.is_absolute() and given.is_relative_to(folder.resolve()):
-        return given.relative_to(folder.resolve()).as_posix()
-    return given.as_posix()
+    file = Path(path)
+    if file.is_absolute() and file.is_relative_to(folder.resolve()):
+        return file.relative_to(folder.resolve()).as_posix()
+    return file.as_posix()
 
 
 @dataclass(frozen=True)
@@ -265,7 +266,7 @@ def _samples(shard: Path) -> Iterator[tuple[str, tuple[Callable[[], bytes], str]
                 raise OtptError(f"In the shard {str(shard)!r}, {key!r} has two images; expected one per sample.")
             images[key] = read
     for key, image in images.items():
-        ending = next((each for each in _LABEL_SUFFIXES if (key, each) in labels), "")
+        ending = next((suffix for suffix in _LABEL_SUFFIXES if (key, suffix) in labels), "")
         if not ending:
             raise OtptError(f"In the shard {str(shard)!r}, {key!r} has no label; expected {key}.cls, .txt or .json.")
         try:
@@ -282,23 +283,29 @@ def _label(content: bytes, ending: str) -> str:
         raise ValueError(f"it has {len(content):,} bytes")
     text = content.decode("utf-8").strip()
     if ending == ".json":
-        values = parse_json(text)
-        text = str(next((values[key] for key in _JSON_KEYS if key in values), "")).strip()
+        text = _json_label(parse_json(text))
     if not text:
         raise ValueError("it is empty")
     return text
+
+
+def _json_label(values: object) -> str:
+    """Return the label of a sample that has more values."""
+    if not isinstance(values, Mapping):
+        raise ValueError("it is no JSON object")
+    return str(next((values[key] for key in _JSON_KEYS if key in values), "")).strip()
 
 
 @dataclass(frozen=True)
 class RowsOf:
     """Function from ``i`` to the bytes or file in row ``i`` of an undecoded column."""
 
-    table: Any
+    table: HubTable
     column: str
 
     def __call__(self, index: int) -> ImageSource:
-        row = self.table[index][self.column] or {}
-        source: ImageSource | None = row.get("bytes") or row.get("path")
+        cell = self.table[index][self.column]
+        source = undecoded_image(cell)
         if source is None:
             raise OtptError(f"Row {index} has no image in the column {self.column!r}.")
         return source
@@ -312,32 +319,46 @@ def hub_dataset(name: str, *, split: str = "test", classes: ClassList | None = N
 
 
 def hugging_face_dataset(
-    table: Any, name: str, *, split: str = "test", classes: ClassList | None = None, origin: str | None = None
+    table: HubTable, name: str, *, split: str = "test", classes: ClassList | None = None, origin: str | None = None
 ) -> Dataset:
     """Convert a ``datasets.Dataset`` with a column of type Image and one of type ClassLabel or named ``label``."""
-    kinds = {column: type(feature).__name__ for column, feature in table.features.items()}
+    kinds = {column: type(feature).__name__ for column, feature in (table.features or {}).items()}
     images = next((column for column, kind in kinds.items() if kind == "Image"), None)
     column = next((column for column, kind in kinds.items() if kind == "ClassLabel"), "label")
     if images is None or column not in kinds:
-        described = ", ".join(f"{each} ({kind})" for each, kind in kinds.items())
+        described = ", ".join(f"{column} ({kind})" for column, kind in kinds.items())
         raise OtptError(f"{name} has the columns {described}; expected one of type Image and one of type ClassLabel.")
     values = list(table[column])
     unlabelled = next((row for row, value in enumerate(values) if value in (None, -1)), None)
     if unlabelled is not None:
         raise OtptError(f"{name}, split {split!r}, has no label in row {unlabelled}; use a labelled split.")
-    if kinds[column] == "ClassLabel":
-        names = tuple(table.features[column].names)
-        listed, labels = classes or ClassList(names, names), tuple(values)
-        if classes is not None:
-            places = _places(names, classes, name)
-            labels = tuple(places[value] for value in values)
-    elif classes is not None and all(isinstance(value, int) for value in values):
-        listed, labels = classes, tuple(values)
-    else:
-        listed, labels = resolve_labels([str(value) for value in values], classes, name)
+    listed, labels = _hub_labels(values, hub_class_names(table, column), classes, name)
     ids = [f"{split}/{row}" for row in range(len(labels))]
     images_only = undecoded(table.select_columns([images]), images)
     return own_dataset(name, listed, ids, labels, RowsOf(images_only, images), origin=origin)
+
+
+def _hub_labels(
+    values: Sequence[object], names: tuple[str, ...] | None, classes: ClassList | None, origin: str
+) -> tuple[ClassList, tuple[int, ...]]:
+    """Return the class list and the labels (N,) of a column.
+
+    Args:
+        values: values (N,) of the column.
+        names: class names of the column's type ClassLabel, None for another type.
+        classes: class list of the user.
+        origin: name of the data set in errors.
+    """
+    numbers = tuple(operator.index(value) for value in values if isinstance(value, SupportsIndex))
+    is_numbered = len(numbers) == len(values)
+    if names is not None and is_numbered:
+        if classes is None:
+            return ClassList(names, names), numbers
+        places = _places(names, classes, origin)
+        return classes, tuple(places[number] for number in numbers)
+    if classes is not None and is_numbered:
+        return classes, numbers
+    return resolve_labels([str(value) for value in values], classes, origin)
 
 
 def _places(names: Sequence[str], listed: ClassList, origin: str) -> Sequence[int]:
@@ -345,59 +366,82 @@ def _places(names: Sequence[str], listed: ClassList, origin: str) -> Sequence[in
 
     A list of the same names may have another order; one of the same length with only new names renames the classes.
     """
-    known = {_plain(key) for key in (*listed.folders, *listed.names)}
-    if len(listed) == len(names) and known.isdisjoint(map(_plain, names)):
+    keys = {_plain(key) for key in (*listed.folders, *listed.names)}
+    if len(listed) == len(names) and keys.isdisjoint(map(_plain, names)):
         return range(len(names))
     return resolve_labels(names, listed, origin, numbers=False)[1]
+
+
+class LabelledItem(TypedDict):
+    """Item of a data set that names its parts."""
+
+    image: ImageSource
+    label: int
+
+
+class LabelledItems(Protocol):
+    """Data set of another library: items (image, label) or {"image": …, "label": …}."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int, /) -> LabelledItem | tuple[ImageSource, int]: ...
 
 
 @dataclass(frozen=True)
 class ItemsOf:
     """Image ``i`` of a data set whose items are (image, label) or {"image": …, "label": …}."""
 
-    data: Any
+    data: LabelledItems
 
     def __call__(self, index: int) -> ImageSource:
         item = self.data[index]
-        image: ImageSource = item["image"] if isinstance(item, dict) else item[0]
-        return image
+        return item["image"] if isinstance(item, dict) else item[0]
 
 
-def as_dataset(given: Any, name: str | None = None) -> Dataset:
+def as_dataset(data: object, name: str | None = None) -> Dataset:
     """Accept data sets of other libraries: ``ImageFolder``, ``datasets.Dataset``, a ``DataLoader`` or its data set.
 
     Class names are taken from the features, or from ``classes``; labels from ``samples``, ``targets``, or the items.
     """
-    if isinstance(given, Dataset):
-        return given
-    if hasattr(given, "dataset") and hasattr(given, "batch_size"):  # a DataLoader
-        return as_dataset(given.dataset, name)
-    name = name or type(given).__name__
-    if isinstance(given, dict) and given:  # a DatasetDict
-        splits, one = ", ".join(map(repr, given)), "test" if "test" in given else next(iter(given))
-        raise OtptError(f"{name} holds the splits {splits}; expected one of them, such as data[{one!r}].")
-    if hasattr(given, "features") and hasattr(given, "select_columns"):
-        split = str(getattr(given, "split", None) or "test")
-        title = getattr(getattr(given, "info", None), "dataset_name", None) or name
-        return hugging_face_dataset(given, title, split=split)
-    classes = getattr(given, "classes", None)
-    if classes is None or not hasattr(given, "__len__") or not hasattr(given, "__getitem__"):
+    if isinstance(data, Dataset):
+        return data
+    if hasattr(data, "dataset") and hasattr(data, "batch_size"):  # a DataLoader
+        return as_dataset(data.dataset, name)
+    name = name or type(data).__name__
+    if isinstance(data, dict) and data:  # a DatasetDict
+        splits = ", ".join(map(repr, data))
+        example = "test" if "test" in data else next(iter(data))
+        raise OtptError(f"{name} holds the splits {splits}; expected one of them, such as data[{example!r}].")
+    if hasattr(data, "features") and hasattr(data, "select_columns"):
+        split = str(getattr(data, "split", None) or "test")
+        title = getattr(getattr(data, "info", None), "dataset_name", None) or name
+        return hugging_face_dataset(cast(HubTable, data), title, split=split)
+    classes = getattr(data, "classes", None)
+    if classes is None or not hasattr(data, "__len__") or not hasattr(data, "__getitem__"):
         raise OtptError(
             f"{name} cannot be evaluated; expected a data set with classes and items (image, label), or an "
             "otpt.data.Dataset."
         )
     names = tuple(map(str, classes))
-    samples = getattr(given, "samples", None)
+    class_list = ClassList(names, names)
+    samples = getattr(data, "samples", None)
     if samples and isinstance(samples[0][0], (str, Path)):  # ImageFolder: files rather than transformed images
-        root = Path(getattr(given, "root", "."))
+        root = Path(getattr(data, "root", "."))
         files = tuple(_relative(str(Path(path).absolute()), root) for path, _ in samples)
-        images = FilesBelow(root, files)
         labels = [label for _, label in samples]
-        title = root.resolve().name
-        return own_dataset(title, ClassList(names, names), files, labels, images, origin=origin_of(root))
-    targets = getattr(given, "targets", None)
-    if targets is None:
-        items = (given[index] for index in range(len(given)))
-        targets = [item["label"] if isinstance(item, dict) else item[1] for item in items]
-    ids = [str(index) for index in range(len(given))]
-    return own_dataset(name, ClassList(names, names), ids, list(targets), ItemsOf(given), origin=None)
+        images = FilesBelow(root, files)
+        return own_dataset(root.resolve().name, class_list, files, labels, images, origin=origin_of(root))
+    items = cast(LabelledItems, data)
+    targets = getattr(data, "targets", None)
+    labels = _item_labels(items) if targets is None else list(targets)
+    ids = [str(index) for index in range(len(items))]
+    return own_dataset(name, class_list, ids, labels, ItemsOf(items), origin=None)
+
+
+def _item_labels(data: LabelledItems) -> list[int]:
+    """Read the label of every item."""
+    labels = []
+    for index in range(len(data)):
+        item = data[index]
+        labels.append(item["label"] if isinstance(item, dict) else item[1])
+    return labels

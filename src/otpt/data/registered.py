@@ -15,15 +15,15 @@ from functools import cache
 from importlib import resources
 from itertools import product
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import pydantic.dataclasses
 
 from otpt.data.classes import ClassList, builtin_class_list, read_text
-from otpt.data.dataset import DEFAULT_PROMPT, IMAGE_SUFFIXES, Dataset, FilesBelow, NoSuchSplit
-from otpt.data.sources import images_below
-from otpt.errors import OtptError, cannot_read
+from otpt.data.dataset import DEFAULT_PROMPT, Conventions, Dataset, FilesBelow, NoSuchSplit
+from otpt.errors import OtptError
 from otpt.files import parse_json, parse_toml
+from otpt.folders import class_folders, labelled_images
 from otpt.images import open_image
 
 _T = TypeVar("_T")
@@ -56,7 +56,10 @@ def shortened(names: Iterable[str], limit: int = 5) -> str:
 
 
 class Layout(NamedTuple):
-    """A folder layout: ``folder`` under the root, in the style of a project; ``reader`` replaces the set's own."""
+    """Location of a data set: ``folder`` below the data root, as the project ``style`` arranges it.
+
+    ``reader`` overrides the reader of the entry.
+    """
 
     style: str
     folder: str
@@ -149,20 +152,20 @@ def register_dataset(entry: DatasetEntry) -> None:
 
 def builtin_entries() -> Mapping[str, DatasetEntry]:
     """Return registered data sets by name: those of the papers in table order, then those of plugins."""
-    return {**_own_entries(), **_ADDED}
+    return {**published_entries(), **_ADDED}
 
 
 @cache
-def _own_entries() -> Mapping[str, DatasetEntry]:
-    text = resources.files("otpt.data").joinpath("datasets.toml").read_text(encoding="utf-8")
+def published_entries() -> Mapping[str, DatasetEntry]:
+    """Return the data sets of the papers by name, in table order."""
+    text = resources.files(__package__).joinpath("datasets.toml").read_text(encoding="utf-8")
     return {name: DatasetEntry(name=name, **table) for name, table in parse_toml(text).items()}
 
 
 def find_entry(name: str) -> DatasetEntry | None:
     """Return the registered data set of this name or alias; case, hyphens and underscores do not matter."""
     base, *rest = name.split("/")
-    found = (each for each in builtin_entries().values() if _plain(base) in map(_plain, (each.name, *each.aliases)))
-    entry = next(found, None)
+    entry = _named_entry(base)
     if entry is None or not entry.parts:
         return None if rest else entry
     if len(rest) != 2 or rest[0] not in entry.parts or rest[1] not in map(str, range(1, entry.levels + 1)):
@@ -171,8 +174,15 @@ def find_entry(name: str) -> DatasetEntry | None:
             f"{entry.levels} and one of the parts {', '.join(entry.parts)}."
         )
     part = "/".join(rest)
-    layouts = tuple(each._replace(folder=f"{each.folder}/{part}") for each in entry.layouts)
+    layouts = tuple(layout._replace(folder=f"{layout.folder}/{part}") for layout in entry.layouts)
     return replace(entry, name=f"{entry.name}/{part}", layouts=layouts, parts=(), levels=0)
+
+
+def _named_entry(name: str) -> DatasetEntry | None:
+    for entry in builtin_entries().values():
+        if _plain(name) in map(_plain, (entry.name, *entry.aliases)):
+            return entry
+    return None
 
 
 def _plain(name: str) -> str:
@@ -195,26 +205,7 @@ def read_folders(place: Place) -> list[Record]:
             f"its folders differ from the {len(labels)} classes: {len(missing)} missing ({shortened(missing)}), "
             f"{len(strange)} unknown ({shortened(strange)})"
         )
-    return labelled_images(place.folder, labels)
-
-
-def labelled_images(folder: Path, labels: Mapping[str, int]) -> list[Record]:
-    """Return the images below each class folder."""
-    found = []
-    for name, label in labels.items():
-        found += [Record(f"{name}/{file}", label) for file in images_below(folder / name, follow_links=True)]
-    if not found:
-        raise OtptError(f"The class folders of {str(folder)!r} hold no images ({', '.join(sorted(IMAGE_SUFFIXES))}).")
-    return found
-
-
-def class_folders(folder: Path) -> list[str]:
-    """Return the sorted names of sub-folders, without hidden folders and ``__MACOSX``."""
-    try:
-        with os.scandir(folder) as inside:
-            return sorted(item.name for item in inside if item.is_dir() and not item.name.startswith((".", "__")))
-    except OSError as error:
-        raise cannot_read("folder", folder, error) from None
+    return [Record(file, label) for file, label in labelled_images(place.folder, labels)]
 
 
 def read_split(place: Place) -> list[Record]:
@@ -225,7 +216,7 @@ def read_split(place: Place) -> list[Record]:
     if read is not None and file.name != name:
         return _read_lines(file, read, place.classes)
     try:
-        listed = [(str(path), int(label), str(name)) for path, label, name in parse_json(read_text(file))[place.split]]
+        listed = _listed_images(parse_json(read_text(file)), place.split)
     except (ValueError, KeyError, TypeError, OverflowError) as error:
         kind = NoSuchSplit if isinstance(error, KeyError) else OtptError
         raise kind(
@@ -245,6 +236,13 @@ def read_split(place: Place) -> list[Record]:
     return [Record(path, label) for path, label, _ in listed]
 
 
+def _listed_images(splits: object, split: str) -> list[tuple[str, int, str]]:
+    """Return path, label and class name of each image in a split of CoOp's file."""
+    if not isinstance(splits, Mapping):
+        raise TypeError("not an object")
+    return [(str(path), int(label), str(name)) for path, label, name in splits[split]]
+
+
 def read_lists(place: Place) -> list[Record]:
     """Read FGVC Aircraft's ``images_variant_SPLIT.txt`` with lines "image class"."""
     return _read_lines(place.need("list", f"images_variant_{place.split}.txt"), _aircraft_line, place.classes)
@@ -256,14 +254,15 @@ Line = Callable[[str, Mapping[str, int]], tuple[str, int]]
 
 def _read_lines(file: Path, read: Line, classes: ClassList) -> list[Record]:
     """Read the images of an official list; blank lines and comments are skipped."""
-    labels, found = classes.index(), []
+    labels = classes.index()
+    records = []
     for line in map(str.strip, read_text(file).splitlines()):
         try:
             if line and not line.startswith("#"):
-                found.append(Record(*read(line, labels)))
+                records.append(Record(*read(line, labels)))
         except (KeyError, ValueError, IndexError):
             raise OtptError(f"{file}: {line!r} does not name an image with a class of the published list") from None
-    return found
+    return records
 
 
 def _aircraft_line(line: str, labels: Mapping[str, int]) -> tuple[str, int]:
@@ -313,8 +312,8 @@ class Found:
 
     def missing_share(self, sample: int = 300) -> float:
         """Return the fraction of missing files among ``sample`` images spread over the split."""
-        chosen = spread(self.records, sample)
-        return sum(not os.path.isfile(self.folder / each.file) for each in chosen) / len(chosen)
+        records = spread(self.records, sample)
+        return sum(not os.path.isfile(self.folder / record.file) for record in records) / len(records)
 
 
 def find_records(entry: DatasetEntry, root: Path, split: str = "test") -> Found:
@@ -331,13 +330,10 @@ def find_records(entry: DatasetEntry, root: Path, split: str = "test") -> Found:
     problems: dict[str, type[OtptError]] = {}
     for layout, base in _candidates(entry, root):
         folder = base / layout.folder
-        above = [each for each in (folder, *folder.parents) if each.is_relative_to(base)]
-        near = dict.fromkeys([*above, root, base / "data_splits", root / "data_splits"])  # the latter as in TPT
+        read = READERS[layout.reader or entry.reader]
         try:
-            records = READERS[layout.reader or entry.reader](Place(entry, folder, tuple(near), split))
-            some = spread(records, 5)
-            if not any(os.path.isfile(folder / each.file) for each in some):
-                raise OtptError(f"its images are missing, such as {some[0].file}" if some else "it lists no images")
+            records = read(Place(entry, folder, _folders_of_lists(folder, base, root), split))
+            _check_images(folder, records)
             return Found(layout, folder, records)
         except OtptError as error:
             problem = f"in {str(folder)!r} (the layout of {layout.style}): {str(error).rstrip('.')}"
@@ -349,10 +345,25 @@ def find_records(entry: DatasetEntry, root: Path, split: str = "test") -> Found:
     raise DatasetNotFound(f"{entry.name} was not found under {str(root)!r}; its images were looked for in {places}.")
 
 
+def _folders_of_lists(folder: Path, base: Path, root: Path) -> tuple[Path, ...]:
+    """Return the folders that may hold the lists of a layout: between it and the base, the root, and TPT's own."""
+    above = [path for path in (folder, *folder.parents) if path.is_relative_to(base)]
+    return tuple(dict.fromkeys([*above, root, base / "data_splits", root / "data_splits"]))
+
+
+def _check_images(folder: Path, records: Sequence[Record]) -> None:
+    """Raise unless one of five images spread over the records exists."""
+    sample = spread(records, 5)
+    if not sample:
+        raise OtptError("it lists no images")
+    if not any(os.path.isfile(folder / record.file) for record in sample):
+        raise OtptError(f"its images are missing, such as {sample[0].file}")
+
+
 def _candidates(entry: DatasetEntry, root: Path) -> Iterator[tuple[Layout, Path]]:
     """Yield the layouts below the root, or next to it if the root is the folder of the data set."""
     here = root.resolve()
-    named = [each for each in entry.layouts if PurePosixPath(each.folder).parts[0] == here.name]
+    named = [layout for layout in entry.layouts if PurePosixPath(layout.folder).parts[0] == here.name]
     for layout, base in [*product(entry.layouts, [root]), *product(named, [here.parent])]:
         if os.path.isdir(base / layout.folder):
             yield layout, base
@@ -362,38 +373,42 @@ def registered_dataset(
     entry: DatasetEntry, root: Path, split: str, classes: ClassList | None = None, *, official_names: bool = False
 ) -> Dataset:
     """Load a registered set from below ``root``; ``classes`` renames its classes."""
-    found = find_records(entry, root, split)
-    names = entry.class_list(official_names=official_names)
-    given = names if classes is None else _renamed(classes, names, entry)
-    count = len(found.records)
+    place = find_records(entry, root, split)
+    class_list = entry.class_list(official_names=official_names)
+    if classes is not None:
+        class_list = _renamed(classes, class_list, entry)
+    count = len(place.records)
     if split == "test" and entry.test_images is not None and count != entry.test_images:
         warnings.warn(
-            f"{entry.name} has {count} test images in {str(found.folder)!r}, {entry.test_images} were published: "
+            f"{entry.name} has {count} test images in {str(place.folder)!r}, {entry.test_images} were published: "
             "accuracy and calibration are not comparable with the papers'.",
             stacklevel=3,
         )
     return Dataset(
         entry.name,
-        given.names,
-        [each.id for each in found.records],
-        [each.label for each in found.records],
-        FilesBelow(found.folder, tuple(each.file for each in found.records)),
-        family=given.family or entry.family,
-        augmix=entry.augmix if given.augmix is None else given.augmix,
-        prompt=given.prompt or entry.prompt,
-        allow_duplicates=entry.allow_duplicates,
+        class_list.names,
+        [record.id for record in place.records],
+        [record.label for record in place.records],
+        FilesBelow(place.folder, tuple(record.file for record in place.records)),
+        conventions=Conventions(
+            family=class_list.family or entry.family,
+            augmix=entry.augmix if class_list.augmix is None else class_list.augmix,
+            prompt=class_list.prompt or entry.prompt,
+            allow_duplicates=entry.allow_duplicates,
+        ),
         origin=entry.name,
     )
 
 
-def _renamed(given: ClassList, names: ClassList, entry: DatasetEntry) -> ClassList:
+def _renamed(custom: ClassList, published: ClassList, entry: DatasetEntry) -> ClassList:
     """Return custom names for a registered set's classes, in label order."""
-    if len(given) != len(names):
-        raise OtptError(f"{entry.name} has {len(names)} classes, but the class list names {len(given)}.")
-    if set(given.folders) == set(names.folders):
-        by_folder = dict(zip(given.folders, given.names, strict=True))
-        return replace(given, folders=names.folders, names=tuple(by_folder[folder] for folder in names.folders))
-    return given
+    if len(custom) != len(published):
+        raise OtptError(f"{entry.name} has {len(published)} classes, but the class list names {len(custom)}.")
+    if set(custom.folders) == set(published.folders):
+        by_folder = dict(zip(custom.folders, custom.names, strict=True))
+        names = tuple(by_folder[folder] for folder in published.folders)
+        return replace(custom, folders=published.folders, names=names)
+    return custom
 
 
 @dataclass(frozen=True)
@@ -412,18 +427,18 @@ class CheckReport:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        found = []
+        problems = []
         if self.published_classes not in (None, self.classes):
-            found.append(f"{self.classes} classes, {self.published_classes} published")
+            problems.append(f"{self.classes} classes, {self.published_classes} published")
         if self.published_images not in (None, self.images):
-            found.append(f"{self.images} test images, {self.published_images} published")
+            problems.append(f"{self.images} test images, {self.published_images} published")
         if self.published_images is not None and self.empty_classes:
-            found.append(f"{len(self.empty_classes)} classes without an image")
+            problems.append(f"{len(self.empty_classes)} classes without an image")
         if self.missing:
-            found.append(f"{len(self.missing)} images are missing")
+            problems.append(f"{len(self.missing)} images are missing")
         if self.unreadable:
-            found.append(f"{len(self.unreadable)} of {self.opened} opened images cannot be read")
-        return tuple(found)
+            problems.append(f"{len(self.unreadable)} of {self.opened} opened images cannot be read")
+        return tuple(problems)
 
     @property
     def ok(self) -> bool:
@@ -463,7 +478,7 @@ def download_dataset(entry: DatasetEntry, root: Path) -> Path:
     if not entry.torchvision:
         able = ", ".join(other.name for other in builtin_entries().values() if other.torchvision)
         raise OtptError(f"{entry.name} cannot be downloaded by torchvision, which has {able}.")
-    maker: Any = getattr(importlib.import_module("torchvision.datasets"), entry.torchvision)
+    maker: Callable[..., object] = getattr(importlib.import_module("torchvision.datasets"), entry.torchvision)
     root = root.expanduser()
     folder = root / next(layout.folder for layout in entry.layouts if "torchvision" in layout.style)
     try:

@@ -10,35 +10,35 @@
 | ``x.parquet``, ``x.arrow``, ``x.csv`` | the rows of a table with a column of bytes, paths or addresses |
 | ``hf:owner/name@configuration`` | a split of a Hugging Face data set |
 
-Addresses (``s3://``, ``gs://``, ``hf://`` …) are read by fsspec. Names are sorted in pieces on the disk where there are
-many, so that ten million files take no more memory than a thousand.
+Addresses (``s3://``, ``gs://``, ``hf://`` …) are read by fsspec.
 """
 
 from __future__ import annotations
 
 import csv
 import glob
-import heapq
 import importlib
 import io
 import os
 import re
 import sys
 import tarfile
-import tempfile
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property, partial
-from itertools import chain, count, islice
-from pathlib import Path
-from typing import IO, Any, NamedTuple
+from itertools import chain, count
+from typing import IO, NamedTuple, Protocol, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa  # type: ignore[import-untyped]
+from fsspec.core import url_to_fs
+from pyarrow import parquet
 
-from otpt.data.dataset import IMAGE_SUFFIXES, NoSuchSplit
-from otpt.errors import OtptError, cannot_read
-from otpt.images import ImageSource, NamedImage, is_url
+from otpt.data.dataset import NoSuchSplit
+from otpt.errors import OtptError
+from otpt.folders import IMAGE_SUFFIXES, images_below, sort_names
+from otpt.images import ImageFeatures, ImageSource, NamedImage, is_url
 
 STANDARD_INPUT = "<stdin>"
 TABLES = (".parquet", ".arrow", ".feather", ".csv", ".tsv")
@@ -47,11 +47,62 @@ ID_COLUMNS = ("id", "key", "__key__", "image_id")
 FEATURE = "feature"
 """Name of the column of image features in a table."""
 
-_AT_ONCE = 500_000  # names that are sorted in memory
 _ROWS = 64  # of a table that are in memory
 _MOST_SHARDS = 100_000
 _CHECKED = 64  # addresses that are looked up before a model is loaded
 _REFUSED = ("credential", "forbidden", "denied", "permission", "unauthorized", "accesskey", "profile")
+_T = TypeVar("_T")
+
+
+class FileSystem(Protocol):
+    """File system of fsspec, as far as it is used here and by writers of predictions."""
+
+    def exists(self, path: str) -> bool: ...
+
+    def isdir(self, path: str) -> bool: ...
+
+    def isfile(self, path: str) -> bool: ...
+
+    def glob(self, path: str) -> list[str]: ...
+
+    def walk(self, path: str) -> Iterator[tuple[str, list[str], list[str]]]: ...
+
+    def ls(self, path: str, detail: bool = True) -> list[str]: ...
+
+    def unstrip_protocol(self, name: str) -> str: ...
+
+    def open(self, path: str, mode: str = "rb") -> AbstractContextManager[IO[bytes]]: ...
+
+    def cat_file(self, path: str) -> bytes: ...
+
+    def pipe_file(self, path: str, value: bytes) -> None: ...
+
+    def put_file(self, lpath: str, rpath: str) -> None: ...
+
+    def makedirs(self, path: str, exist_ok: bool = False) -> None: ...
+
+    def mv(self, path1: str, path2: str) -> None: ...
+
+    def rm(self, path: str, recursive: bool = False) -> None: ...
+
+
+class HubTable(Protocol):
+    """Split of a Hugging Face data set, as far as it is used here."""
+
+    @property
+    def features(self) -> Mapping[str, object] | None: ...
+
+    def __iter__(self) -> Iterator[Mapping[str, object]]: ...
+
+    @overload
+    def __getitem__(self, key: int, /) -> Mapping[str, object]: ...
+
+    @overload
+    def __getitem__(self, key: str, /) -> Sequence[object]: ...
+
+    def select_columns(self, column_names: list[str]) -> HubTable: ...
+
+    def cast_column(self, column: str, feature: object) -> HubTable: ...
 
 
 class SourceError(OtptError):
@@ -64,6 +115,12 @@ class FeatureRow(NamedTuple):
     id: str
     feature: npt.NDArray[np.floating] | None
     error: str | None
+
+    def read(self) -> ImageFeatures:
+        """Return the feature in place of an image, or raise ``OtptError`` if there is none."""
+        if self.feature is None:
+            raise OtptError(f"The row {self.id!r} has no feature ({self.error or 'it is empty'}).")
+        return ImageFeatures(self.feature[None].astype(np.float32))
 
 
 class Source:
@@ -85,7 +142,7 @@ class Source:
             if word not in addresses[_CHECKED:] and next(self._items(word, check=True), None) is None:
                 raise OtptError(f"{word!r} holds no images ({', '.join(sorted(IMAGE_SUFFIXES))}).")
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[NamedImage | FeatureRow]:
         """Iterate over the images, or the rows of tables with features."""
         return self._features() if self.has_features else chain.from_iterable(map(self._items, self._words))
 
@@ -108,8 +165,8 @@ class Source:
     @property
     def metadata(self) -> dict[str, str]:
         """The metadata of the first table."""
-        found = next(_batches(self._words[0])).schema.metadata or {}
-        return {key.decode(): value.decode("utf-8", "replace") for key, value in found.items()}
+        metadata = next(_batches(self._words[0])).schema.metadata or {}
+        return {key.decode(): value.decode("utf-8", "replace") for key, value in metadata.items()}
 
     def _features(self) -> Iterator[FeatureRow]:
         for word in self._words:
@@ -174,21 +231,18 @@ def is_remote(word: str) -> bool:
     return re.match(r"[a-z0-9+.-]+://", word, re.IGNORECASE) is not None
 
 
-def file_system(address: str) -> tuple[Any, str]:
+def file_system(address: str) -> tuple[FileSystem, str]:
     """Return the fsspec file system of an address or a local path, and the path on it."""
-    from fsspec.core import url_to_fs
-
     with reading(address):  # an unknown protocol, a missing package, a malformed address, missing credentials
-        found: tuple[Any, str] = url_to_fs(address, use_listings_cache=False)
-    return found
+        fs, path = url_to_fs(address, use_listings_cache=False)
+    return fs, path
 
 
 def read_address(address: str) -> bytes:
     """Return the bytes of a file at an address; thread-safe."""
     fs, path = file_system(address)
     with reading(address):
-        data: bytes = fs.cat_file(path)
-    return data
+        return fs.cat_file(path)
 
 
 @contextmanager
@@ -204,42 +258,19 @@ def reading(address: str) -> Iterator[None]:
         raise OtptError(f"{address!r} needs a package ({error}); pip install 'otpt[remote]'.") from None
     except Exception as error:  # each file system has its own
         reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
-        refused = any(each in f"{type(error).__name__} {reason}".lower() for each in _REFUSED)
+        refused = any(word in f"{type(error).__name__} {reason}".lower() for word in _REFUSED)
         remedy = "check the credentials of this storage" if refused and is_remote(address) else "check it and try again"
         raise SourceError(f"Cannot read {address!r}: {reason}; {remedy}.") from None
-
-
-def sort_names(names: Iterable[str], at_once: int = _AT_ONCE) -> Iterator[str]:
-    """Yield sorted names; more than ``at_once`` names are sorted externally in temporary files."""
-    names = iter(names)
-    piece = sorted(islice(names, at_once))
-    if len(piece) < at_once:
-        yield from piece
-        return
-    files = []
-    while piece:
-        file = tempfile.TemporaryFile("w+", encoding="utf-8", errors="surrogateescape", newline="\n")  # noqa: SIM115
-        file.writelines(name.replace("\n", "\0") + "\n" for name in piece)  # names have no zero bytes
-        file.seek(0)
-        files.append(file)
-        piece = sorted(islice(names, at_once))
-    yield from heapq.merge(*map(_names, files))
-
-
-def _names(file: IO[str]) -> Iterator[str]:
-    with file:
-        for line in file:
-            yield line[:-1].replace("\0", "\n")
 
 
 def _one(word: str) -> NamedImage:
     """Return a single file; http(s) addresses and local files use the common reader."""
     if is_remote(word) and not is_url(word):
         return NamedImage(word, partial(read_address, word))
-    return NamedImage(word, partial(_given, word))
+    return NamedImage(word, partial(_constant, word))
 
 
-def _given(value: Any) -> Any:
+def _constant(value: _T) -> _T:
     return value
 
 
@@ -261,17 +292,19 @@ def _is_pattern(word: str) -> bool:
 
 
 def _exists(word: str) -> bool:
-    return _ask("exists", word) if is_remote(word) else os.path.lexists(word)
+    if not is_remote(word):
+        return os.path.lexists(word)
+    fs, path = file_system(word)
+    with reading(word):
+        return fs.exists(path)
 
 
 def _is_folder(word: str) -> bool:
-    return _ask("isdir", word) if is_remote(word) else os.path.isdir(word)
-
-
-def _ask(question: str, address: str) -> bool:
-    fs, path = file_system(address)
-    with reading(address):
-        return bool(getattr(fs, question)(path))
+    if not is_remote(word):
+        return os.path.isdir(word)
+    fs, path = file_system(word)
+    with reading(word):
+        return fs.isdir(path)
 
 
 def _matches(word: str) -> Iterator[str]:
@@ -281,8 +314,8 @@ def _matches(word: str) -> Iterator[str]:
         return
     fs, path = file_system(word)
     with reading(word):
-        found = fs.glob(path)
-    yield from (fs.unstrip_protocol(each) for each in sorted(found))
+        matches = fs.glob(path)
+    yield from map(fs.unstrip_protocol, sorted(matches))
 
 
 def _remote_images(folder: str) -> Iterator[str]:
@@ -292,30 +325,6 @@ def _remote_images(folder: str) -> Iterator[str]:
             for name in sorted(files):
                 if _suffix(name) in IMAGE_SUFFIXES:
                     yield fs.unstrip_protocol(f"{where}/{name}")
-
-
-def images_below(folder: str | Path, *, follow_links: bool = False, below: str = "") -> Iterator[str]:
-    """Yield the sorted paths of image files below a local folder, relative to it."""
-    try:
-        for name in sort_names(_entries(os.path.join(folder, below), follow_links)):
-            if name.endswith("/"):
-                yield from images_below(folder, follow_links=follow_links, below=below + name)
-            else:
-                yield below + name
-    except OSError as error:
-        raise cannot_read("folder", folder, error) from None
-
-
-def _entries(folder: str, follow_links: bool) -> Iterator[str]:
-    """Yield the names of images, and of folders with a trailing slash."""
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.name.startswith("."):
-                continue
-            if entry.is_dir(follow_symlinks=follow_links):
-                yield f"{entry.name}/"
-            elif _suffix(entry.name) in IMAGE_SUFFIXES and entry.is_file():
-                yield entry.name
 
 
 @contextmanager
@@ -341,11 +350,11 @@ def _beside(folder: str, name: str) -> str:
 
 
 def _shards(word: str) -> list[str]:
-    found = list(_matches(word)) if _is_pattern(word) else expand_braces(word)
-    missing = [] if is_remote(word) else [each for each in found if not os.path.exists(each)]
-    if missing or not found:
+    shards = list(_matches(word)) if _is_pattern(word) else expand_braces(word)
+    missing = [] if is_remote(word) else [shard for shard in shards if not os.path.exists(shard)]
+    if missing or not shards:
         raise OtptError(f"There is no tar file {(missing or [word])[0]!r}; check the path.")
-    return found
+    return shards
 
 
 def is_shards(spec: str) -> bool:
@@ -388,7 +397,7 @@ def tar_members(shard: str, suffixes: Container[str] = IMAGE_SUFFIXES) -> Iterat
                 if by_offset and not member.issparse():
                     yield member.name, partial(_range, shard, member.offset_data, member.size)
                 elif (content := archive.extractfile(member)) is not None:
-                    yield member.name, partial(_given, content.read())
+                    yield member.name, partial(_constant, content.read())
         # A damaged header ends the iteration like the two empty blocks of a whole file.
         assert archive.fileobj is not None
         archive.fileobj.seek(archive.offset)
@@ -403,11 +412,8 @@ def table_columns(address: str) -> list[str]:
     return [] if first is None else list(first.schema.names)
 
 
-def _batches(address: str) -> Iterator[Any]:
-    """Record batches of a few rows of a Parquet or Arrow file, one at a time in memory."""
-    import pyarrow as pa  # type: ignore[import-untyped]
-    from pyarrow import parquet
-
+def _batches(address: str) -> Iterator[pa.RecordBatch]:
+    """Yield record batches of a few rows of a Parquet or Arrow file, one at a time in memory."""
     with _open_binary(address) as file:
         if _suffix(address) == ".parquet":
             yield from parquet.ParquetFile(file, pre_buffer=False).iter_batches(_ROWS)
@@ -422,7 +428,7 @@ def _batches(address: str) -> Iterator[Any]:
             yield from (batch.slice(start, _ROWS) for start in range(0, len(batch), _ROWS))
 
 
-def _table_rows(address: str) -> Iterator[Mapping[str, Any]]:
+def _table_rows(address: str) -> Iterator[Mapping[str, object]]:
     if _suffix(address) in (".csv", ".tsv"):
         with _open_binary(address) as file, io.TextIOWrapper(file, "utf-8-sig", newline="") as text:
             yield from csv.DictReader(text, delimiter="\t" if _suffix(address) == ".tsv" else ",")
@@ -437,33 +443,41 @@ def _rows(address: str, column: str | None) -> Iterator[NamedImage]:
         yield _row_image(row, column, f"{address}#{number}", os.path.dirname(address))
 
 
-def _row_image(row: Mapping[str, Any], column: str | None, name: str, folder: str) -> NamedImage:
+def _row_image(row: Mapping[str, object], column: str | None, name: str, folder: str) -> NamedImage:
     """Return the image of a row: bytes, a path or address, or both in Hugging Face's format."""
-    column = column or next((each for each in IMAGE_COLUMNS if each in row), "")
+    column = column or next((key for key in IMAGE_COLUMNS if key in row), "")
     if column not in row:
         raise OtptError(
             f"{name.rpartition('#')[0] or name!r} has the columns {', '.join(map(str, row))}; name the one that holds "
             "the images with --column."
         )
-    key = next((str(row[each]) for each in ID_COLUMNS if row.get(each) not in (None, "")), None)
+    image_id = next((str(row[key]) for key in ID_COLUMNS if row.get(key) not in (None, "")), None)
     value = row[column]
     if isinstance(value, Mapping):
-        value = value.get("bytes") or value.get("path")
+        value = undecoded_image(value)
     if isinstance(value, str) and value:
-        return NamedImage(key or value, _one(_beside(folder, value)).read)
+        return NamedImage(image_id or value, _one(_beside(folder, value)).read)
     if isinstance(value, bytes):
-        return NamedImage(key or name, partial(_given, value))
-    return NamedImage(key or name, partial(_no_image, name, column, value))
+        return NamedImage(image_id or name, partial(_constant, value))
+    return NamedImage(image_id or name, partial(_no_image, name, column, value))
 
 
-def _no_image(name: str, column: str, value: Any) -> ImageSource:
+def undecoded_image(cell: object) -> str | bytes | None:
+    """Return the bytes or the path in a cell of Hugging Face's format, {"bytes": …, "path": …}; None without."""
+    if not isinstance(cell, Mapping):
+        return None
+    image: str | bytes | None = cell.get("bytes") or cell.get("path")
+    return image
+
+
+def _no_image(name: str, column: str, value: object) -> ImageSource:
     raise OtptError(f"{name} has {value!r:.100} in the column {column!r}; expected bytes, a path or an address.")
 
 
-def hub_table(name: str, split: str, *, streaming: bool = False) -> Any:
+def hub_table(name: str, split: str, *, streaming: bool = False) -> HubTable:
     """Load a split of a Hugging Face data set; with ``streaming`` its rows are read lazily."""
     try:
-        library: Any = importlib.import_module("datasets")
+        library = importlib.import_module("datasets")
     except ImportError:
         raise OtptError(f"hf:{name} needs the package datasets: pip install 'otpt[hf]'") from None
     path, _, configuration = name.partition("@")
@@ -484,10 +498,18 @@ def hub_table(name: str, split: str, *, streaming: bool = False) -> Any:
         raise kind(f"The data set hf:{name}, split {split!r}, cannot be loaded: {reason}.{hint}") from None
 
 
-def undecoded(table: Any, column: str) -> Any:
+def undecoded(table: HubTable, column: str) -> HubTable:
     """Return the table with undecoded files in an Image column; :mod:`otpt.images` decodes them."""
-    library: Any = importlib.import_module("datasets")
+    library = importlib.import_module("datasets")
     return table.cast_column(column, library.Image(decode=False))
+
+
+def hub_class_names(table: HubTable, column: str) -> tuple[str, ...] | None:
+    """Return the class names of a column of type ClassLabel, or None for another type."""
+    feature = (table.features or {}).get(column)
+    if type(feature).__name__ != "ClassLabel" or not hasattr(feature, "names"):
+        return None
+    return tuple(feature.names)
 
 
 def _hugging_face(word: str, split: str, column: str | None) -> Iterator[NamedImage]:

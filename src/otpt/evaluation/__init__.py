@@ -12,10 +12,10 @@ The same call resumes a stopped run, and computes only missing rows.
 from otpt.evaluation.calibrating import calibrate_run
 from otpt.evaluation.evaluation import Engine, LocalEngine, ProcessEngine, Result, evaluate
 from otpt.evaluation.evaluator import Evaluator
-from otpt.evaluation.progress import Progress, duration
 from otpt.evaluation.request import Evaluation
 from otpt.evaluation.sweeps import sweep_method
 from otpt.evaluation.systems import EvaluationSystem
+from otpt.progress import Progress, duration
 
 __all__ = [
     "Engine",

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 from otpt.calibration import Calibration, fit_calibration, fit_label_calibration
 from otpt.calibration.conformal import FREE_RANKS, PENALTY
 from otpt.errors import OtptError, unknown
+from otpt.files import Json
 from otpt.methods import column_facts, numbers_on
 from otpt.runs import ColumnConfig, DatasetConfig, Run
 from otpt.runs.shards import LabelRows
@@ -31,26 +31,27 @@ def calibrate_run(
         seed: seed of the views; the first by default.
         maps, penalty, free_ranks: see :func:`otpt.calibration.fit_calibration`.
     """
-    name = _one("data set", dataset, [each.name for each in run.datasets])
-    columns = run.columns(name)
-    chosen = _one("method", method, list(dict.fromkeys(each for _, each in columns)))
-    words = _one("prompt", prompt, [each for each, own in columns if own == chosen])
-    column = run.column(name, (words, chosen))
+    dataset = _only("data set", dataset, [config.name for config in run.datasets])
+    columns = run.columns(dataset)
+    method = _only("method", method, list(dict.fromkeys(name for _, name in columns)))
+    prompt = _only("prompt", prompt, [words for words, name in columns if name == method])
+    column = run.column(dataset, (prompt, method))
     if "calibration" in column.facts:
-        raise OtptError(f"The rows of {chosen!r} are already calibrated; choose the uncalibrated method.")
-    if seed is not None and seed not in column.images:
+        raise OtptError(f"The rows of {method!r} are already calibrated; choose the uncalibrated method.")
+    if seed is None:
+        seed = next(iter(column.images))
+    if seed not in column.images:
         seeds = ", ".join(map(str, column.images))
-        raise OtptError(f"The run has no seed {seed} of {chosen!r}; available: {seeds}.")
-    used = next(iter(column.images)) if seed is None else seed
-    rows = (run.label_rows if run.multi_label else run.rows)(name, used, (words, chosen))
-    count = 0 if rows is None else len(rows) + rows.unreadable
-    if rows is None or count < column.images[used]:
+        raise OtptError(f"The run has no seed {seed} of {method!r}; available: {seeds}.")
+    rows = (run.label_rows if run.multi_label else run.rows)(dataset, seed, (prompt, method))
+    done = 0 if rows is None else len(rows) + rows.unreadable
+    if rows is None or done < column.images[seed]:
         raise OtptError(
-            f"The run {str(run.folder)!r} is not complete: {count} of {column.images[used]} images are done; repeat "
+            f"The run {str(run.folder)!r} is not complete: {done} of {column.images[seed]} images are done; repeat "
             "its command to continue."
         )
-    facts = _facts(run, run.dataset(name), column)
-    origin = {"dataset": name, "fingerprint": run.dataset(name).fingerprint, "seed": used}
+    facts = _facts(run, run.dataset(dataset), column)
+    origin = {"dataset": dataset, "fingerprint": run.dataset(dataset).fingerprint, "seed": seed}
     n_bins = run.config.scoring.n_bins
     if isinstance(rows, LabelRows):
         return fit_label_calibration(rows.probabilities, rows.present, facts, origin=origin, n_bins=n_bins)
@@ -71,7 +72,7 @@ def calibrate_run(
     )
 
 
-def _facts(run: Run, dataset: DatasetConfig, column: ColumnConfig) -> dict[str, Any]:
+def _facts(run: Run, dataset: DatasetConfig, column: ColumnConfig) -> Mapping[str, Json]:
     numbers = numbers_on(run.config.methods[column.method], dataset.family, dataset.name)
     return column_facts(
         {"name": run.config.backbone.name, "fingerprint": run.config.backbone.fingerprint},
@@ -79,13 +80,14 @@ def _facts(run: Run, dataset: DatasetConfig, column: ColumnConfig) -> dict[str, 
         dataset.classes,
         column.prompt,
         column.views,
-        run.config.numbers["official_precision"],
+        bool(run.config.numbers["official_precision"]),
     )
 
 
-def _one(kind: str, wanted: str | None, there: Sequence[str]) -> str:
-    if wanted is not None and wanted not in there:
-        raise unknown(f"{kind} of the run", wanted, there)
-    if wanted is None and len(there) > 1:
-        raise OtptError(f"The run has several {kind}s ({', '.join(there)}); name one of them.")
-    return wanted if wanted is not None else there[0]
+def _only(kind: str, wanted: str | None, names: Sequence[str]) -> str:
+    """Return the wanted name, or the only one there is."""
+    if wanted is not None and wanted not in names:
+        raise unknown(f"{kind} of the run", wanted, names)
+    if wanted is None and len(names) > 1:
+        raise OtptError(f"The run has several {kind}s ({', '.join(names)}); name one of them.")
+    return wanted if wanted is not None else names[0]

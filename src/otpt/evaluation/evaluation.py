@@ -19,12 +19,12 @@ from otpt.backbones import FeatureBackbone, load_backbone
 from otpt.data import Dataset, FeatureDataset, as_dataset, stratified
 from otpt.errors import OtptError
 from otpt.evaluation.evaluator import Evaluator, dataset_configs, run_config
-from otpt.evaluation.progress import Progress, duration
 from otpt.evaluation.request import Evaluation, each_once, overlaps
 from otpt.features.cache import FeatureCache
 from otpt.files import is_there
 from otpt.methods import load_plugin
 from otpt.processes import WorkerDied, WorkerPool
+from otpt.progress import Progress, duration
 from otpt.runs import CONFIG, DatasetConfig, Run, WorkItem, short_table, write_metrics
 from otpt.runs.run import locked
 

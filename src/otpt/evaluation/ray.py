@@ -27,8 +27,8 @@ import torch
 from otpt.errors import OtptError
 from otpt.evaluation.evaluation import Job, PackedJob, compute, unpack
 from otpt.evaluation.evaluator import Evaluator
-from otpt.evaluation.progress import Progress
 from otpt.files import is_there
+from otpt.progress import Progress
 from otpt.runs import CONFIG, Run, WorkItem
 
 _CONNECT_SECONDS = 20.0

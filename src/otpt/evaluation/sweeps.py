@@ -7,14 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from otpt.data.classes import read_text
 from otpt.errors import OtptError
+from otpt.methods import Method
 from otpt.prompts import Prompt, published_templates
-
-if TYPE_CHECKING:
-    from otpt.methods import Method
 
 IMAGENET_80 = "imagenet-80"
 """Name of CLIP's 80 templates, instead of a file."""
@@ -37,18 +34,18 @@ def sweep_method(method: Method, settings: Mapping[str, Sequence[str]]) -> list[
     return variants
 
 
-def parse_values(given: Sequence[str]) -> dict[str, list[str]]:
+def parse_values(words: Sequence[str]) -> dict[str, list[str]]:
     """Parse ``["lambda=0,1,2", "steps=1,2"]`` to the values of each setting."""
-    found: dict[str, list[str]] = {}
-    for item in given:
+    values_of: dict[str, list[str]] = {}
+    for item in words:
         name, equals, values = item.partition("=")
         parts = [value.strip() for value in values.split(",")]
         if not equals or not name or not all(parts):
             raise OtptError(f"--set was given {item!r}; expected NAME=VALUE,VALUE,…, such as lambda=0,1,2,6,18,54.")
-        if name in found:
+        if name in values_of:
             raise OtptError(f"--set names {name!r} twice; give all its values after one {name}=.")
-        found[name] = parts
-    return found
+        values_of[name] = parts
+    return values_of
 
 
 def read_templates(source: str | Path) -> list[Prompt]:

@@ -14,9 +14,9 @@ import pandas
 from otpt.data.classes import ClassList
 from otpt.data.dataset import NoSuchSplit
 from otpt.data.registered import READERS, DatasetEntry, Place, Record, read_folders, register_dataset
-from otpt.data.sources import images_below
 from otpt.errors import OtptError
 from otpt.files import parse_toml
+from otpt.folders import images_below
 
 ROUND_ROBIN = 500
 """Number of images of PromptSmooth's test set."""

@@ -1,37 +1,56 @@
-"""The configuration of a run, ``config.json``: everything that decided its rows, and how it grows."""
+"""The configuration of a run, ``config.json``: everything that decided its rows, and how it grows.
+
+Two requests share a run if their configurations are equal in all fields but those that are marked as :data:`GROWS` or
+:data:`INFORMS` where they are declared; a new field is compared unless it is marked.
+"""
 
 from __future__ import annotations
 
 import copy
 import re
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from otpt.errors import OtptError
-from otpt.files import as_json, read_json, write_atomically
+from otpt.files import Json, as_json, read_json, write_atomically
 
 CONFIG = "config.json"
 FORMAT = 3
+GROWS = "grows"
+"""Mark of a field that further requests extend: methods, data sets, columns, images."""
+INFORMS = "informs"
+"""Mark of a field that does not decide any row and may change."""
 
 
 class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
+    def decisive(self) -> dict[str, object]:
+        """Return the fields that must be equal for two requests to share a run."""
+        values: dict[str, object] = {}
+        for name, field in type(self).model_fields.items():
+            if GROWS in field.metadata or INFORMS in field.metadata:
+                continue
+            value = getattr(self, name)
+            values[name] = value.decisive() if isinstance(value, _Part) else value
+        return values
+
 
 class ModelConfig(_Part):
     """The model: the name given by the user, and a fingerprint of its weights."""
 
-    name: str
+    name: Annotated[str, INFORMS]
     fingerprint: str
     architecture: str = ""
     family: str = ""
     precision: str = ""
     device: str = ""
     compiled: bool = False
-    preprocessing: dict[str, Any] = Field(default_factory=dict)
+    preprocessing: Mapping[str, Json] = Field(default_factory=dict)
 
 
 class Scoring(_Part):
@@ -53,11 +72,11 @@ class ColumnConfig(_Part):
     """
 
     method: str
-    prompt: dict[str, Any]
+    prompt: Mapping[str, Json]
     views: str | None = None
-    images: dict[int, int]
+    images: Annotated[dict[int, int], GROWS]
     order: str | None = None
-    facts: dict[str, Any] = Field(default_factory=dict)
+    facts: Mapping[str, Json] = Field(default_factory=dict)
 
     @property
     def key(self) -> tuple[str, str]:
@@ -71,7 +90,8 @@ class DatasetConfig(_Part):
     Attributes:
         name: unique within the run.
         variant: distinguishes several runs of one method on a data set, in addition to seeds; "" usually.
-        source: where the data came from: a registered name, or the absolute path of the user's own data.
+        source: where the data came from: a registered name, or the absolute path of the user's own data; None if
+            unknown, which agrees with any other.
     """
 
     name: str
@@ -80,7 +100,7 @@ class DatasetConfig(_Part):
     fingerprint: str
     family: str = ""
     classes: list[str]
-    columns: list[ColumnConfig]
+    columns: Annotated[list[ColumnConfig], GROWS]
 
     @property
     def base_name(self) -> str:
@@ -90,7 +110,7 @@ class DatasetConfig(_Part):
     @property
     def seeds(self) -> list[int]:
         """The seeds of its columns."""
-        return sorted({seed for each in self.columns for seed in each.images})
+        return sorted({seed for column in self.columns for seed in column.images})
 
 
 class RunConfig(_Part):
@@ -107,11 +127,11 @@ class RunConfig(_Part):
     versions: dict[str, str]
     backbone: ModelConfig
     shard_size: int = Field(ge=1)
-    numbers: dict[str, Any]
-    scoring: Scoring = Field(default_factory=Scoring)
-    methods: dict[str, dict[str, Any]]
-    datasets: list[DatasetConfig]
-    commands: list[str] = Field(default_factory=list)
+    numbers: Mapping[str, Json]
+    scoring: Annotated[Scoring, INFORMS] = Field(default_factory=Scoring)
+    methods: Annotated[dict[str, Mapping[str, Json]], GROWS]
+    datasets: Annotated[list[DatasetConfig], GROWS]
+    commands: Annotated[list[str], INFORMS] = Field(default_factory=list)
 
 
 def read_config(folder: Path) -> RunConfig:
@@ -138,60 +158,52 @@ def write_config(folder: Path, config: RunConfig) -> None:
     )
 
 
-def merge_config(stored: RunConfig | None, given: RunConfig, folder: Path) -> RunConfig:
-    """Return the configuration of a run after ``given`` was requested; an error if existing rows would change.
+def merge_config(stored: RunConfig | None, requested: RunConfig, folder: Path) -> RunConfig:
+    """Return the configuration of a run after a request; an error if existing rows would change.
 
     Requests of methods, prompts, seeds, data sets and images one after the other give the same configuration as a
     single request, except for the order.
     """
     if stored is None:
-        stored = given.model_copy(update={"methods": {}, "datasets": [], "commands": []})
+        stored = requested.model_copy(update={"methods": {}, "datasets": [], "commands": []})
     merged = stored.model_copy(deep=True)
-    different = differences(_fixed(stored), _fixed(given))
-    for name, method in given.methods.items():
+    conflicts = differences(stored.decisive(), requested.decisive())
+    for name, method in requested.methods.items():
         if name in stored.methods:
-            different += differences(stored.methods[name], method, f"method {name!r}:")
+            conflicts += differences(stored.methods[name], method, f"method {name!r}:")
         merged.methods.setdefault(name, method)
-    known = {each.name: each for each in merged.datasets}
-    for dataset in given.datasets:
-        if dataset.name not in known:
-            known[dataset.name] = dataset.model_copy(update={"columns": []})
-            merged.datasets.append(known[dataset.name])
-        different += _merge_dataset(known[dataset.name], dataset, list(merged.methods))
-    if different:
-        more = f"; and {len(different) - 5} more" if len(different) > 5 else ""
+    datasets = {dataset.name: dataset for dataset in merged.datasets}
+    for dataset in requested.datasets:
+        if dataset.name not in datasets:
+            datasets[dataset.name] = dataset.model_copy(update={"columns": []})
+            merged.datasets.append(datasets[dataset.name])
+        conflicts += _merge_dataset(datasets[dataset.name], dataset, list(merged.methods))
+    if conflicts:
+        rest = f"; and {len(conflicts) - 5} more" if len(conflicts) > 5 else ""
         raise OtptError(
-            f"The run in {str(folder)!r} was made with another configuration: {'; '.join(different[:5])}{more}. Choose "
+            f"The run in {str(folder)!r} was made with another configuration: {'; '.join(conflicts[:5])}{rest}. Choose "
             "another folder, or repeat the settings of this one."
         )
-    merged.scoring = given.scoring
-    merged.commands += [each for each in given.commands if each not in merged.commands]
+    merged.scoring = requested.scoring
+    merged.commands += [command for command in requested.commands if command not in merged.commands]
     return merged
 
 
-def _fixed(config: RunConfig) -> dict[str, Any]:
-    """Return the part shared by all rows, without the user's name of the weights."""
-    found = config.model_dump(include={"versions", "backbone", "shard_size", "numbers"})
-    del found["backbone"]["name"]
-    return found
-
-
-def _merge_dataset(stored: DatasetConfig, given: DatasetConfig, methods: list[str]) -> list[str]:
-    """Add the columns, seeds and images of ``given``; return other differences."""
-    ignored = {"columns"} if stored.source and given.source else {"columns", "source"}
-    where = f"data set {given.name!r}:"
-    different = differences(stored.model_dump(exclude=ignored), given.model_dump(exclude=ignored), where)
-    stored.source = stored.source or given.source
-    columns = {each.key: each for each in stored.columns}
-    for column in given.columns:
-        own = columns.get(column.key)
-        if own is None:
-            own = copy.deepcopy(column.model_copy(update={"images": {}}))
-            stored.columns.append(own)
-        where = f"{column.method!r} on {given.name!r}:"
-        different += differences(own.model_dump(exclude={"images"}), column.model_dump(exclude={"images"}), where)
-        images = {seed: max(count, own.images.get(seed, 0)) for seed, count in column.images.items()}
-        own.images = dict(sorted((own.images | images).items()))
+def _merge_dataset(stored: DatasetConfig, requested: DatasetConfig, methods: list[str]) -> list[str]:
+    """Add the columns, seeds and images of a request to ``stored``; return other differences."""
+    stored.source = stored.source or requested.source
+    known_source = requested.model_copy(update={"source": requested.source or stored.source})
+    conflicts = differences(stored.decisive(), known_source.decisive(), f"data set {requested.name!r}:")
+    columns = {column.key: column for column in stored.columns}
+    for column in requested.columns:
+        merged = columns.get(column.key)
+        if merged is None:
+            merged = copy.deepcopy(column.model_copy(update={"images": {}}))
+            stored.columns.append(merged)
+        where = f"{column.method!r} on {requested.name!r}:"
+        conflicts += differences(merged.decisive(), column.decisive(), where)
+        images = {seed: max(count, merged.images.get(seed, 0)) for seed, count in column.images.items()}
+        merged.images = dict(sorted((merged.images | images).items()))
     # The first prompt of each method, in the order of the methods; then further prompts.
     seen: Counter[str] = Counter()
     order = {}
@@ -199,21 +211,22 @@ def _merge_dataset(stored: DatasetConfig, given: DatasetConfig, methods: list[st
         order[column.key] = seen[column.method], methods.index(column.method)
         seen[column.method] += 1
     stored.columns.sort(key=lambda column: order[column.key])
-    return different
+    return conflicts
 
 
-def differences(stored: Any, given: Any, where: str = "") -> list[str]:
+def differences(stored: object, requested: object, where: str = "") -> list[str]:
     """List where two configurations differ, in words."""
-    if stored == given:
+    if stored == requested:
         return []
-    if isinstance(stored, dict) and isinstance(given, dict):
+    if isinstance(stored, Mapping) and isinstance(requested, Mapping):
         join = " " if where.endswith(":") else "." if where else ""
-        pairs = {f"{where}{join}{key}": (stored.get(key), given.get(key)) for key in {**stored, **given}}
-    elif isinstance(stored, list) and isinstance(given, list) and len(stored) == len(given):
-        pairs = {f"{where}[{i}]": pair for i, pair in enumerate(zip(stored, given, strict=True))}
+        keys = {**stored, **requested}
+        pairs = {f"{where}{join}{key}": (stored.get(key), requested.get(key)) for key in keys}
+    elif isinstance(stored, list) and isinstance(requested, list) and len(stored) == len(requested):
+        pairs = {f"{where}[{i}]": pair for i, pair in enumerate(zip(stored, requested, strict=True))}
     else:
-        return [f"{where} is {stored!r:.80} there and {given!r:.80} now"]
-    return [each for place, (one, other) in pairs.items() for each in differences(one, other, place)]
+        return [f"{where} is {stored!r:.80} there and {requested!r:.80} now"]
+    return [words for place, (before, now) in pairs.items() for words in differences(before, now, place)]
 
 
 def folder_name(name: str) -> str:

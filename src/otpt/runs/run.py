@@ -22,7 +22,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 import pandas as pd
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -64,6 +64,14 @@ Column = tuple[str, str]
 """(prompt, method)."""
 
 
+class UnreadableRow(TypedDict):
+    """Row of an image that could not be read, and why."""
+
+    id: str
+    index: int
+    error: str
+
+
 @dataclass(frozen=True)
 class WorkItem:
     """Images ``start`` … ``stop`` − 1 of one data set under one seed, for columns that lack them.
@@ -96,7 +104,7 @@ class Run:
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
         self.config = read_config(self.folder)
-        self._datasets = {each.name: each for each in self.config.datasets}
+        self._datasets = {dataset.name: dataset for dataset in self.config.datasets}
         root = self.folder.resolve()
         if any(not self.folder_of(*key).resolve().is_relative_to(root) for key in self.everything()):
             raise OtptError(f"A link in the run {str(folder)!r} leads out of it; replace it by the folder itself.")
@@ -119,8 +127,8 @@ class Run:
         return f"Run({str(self.folder)!r}: {self.config.backbone.name} on {names}, {done}/{total} images)"
 
     def _repr_html_(self) -> str:
-        found = [(name, seed, method) for name, seed, (_, method) in self.everything()]
-        table = pd.DataFrame(found, columns=["dataset", "seed", "method"]).drop_duplicates()
+        keys = [(name, seed, method) for name, seed, (_, method) in self.everything()]
+        table = pd.DataFrame(keys, columns=["dataset", "seed", "method"]).drop_duplicates()
         return f"<p>{escape(repr(self))}</p>{table.to_html(index=False)}"
 
     @property
@@ -135,7 +143,8 @@ class Run:
 
     def columns(self, dataset: str, seed: int | None = None) -> tuple[Column, ...]:
         """Return (prompt, method) of the rows of a data set, optionally of one seed."""
-        return tuple(each.key for each in self._datasets[dataset].columns if seed is None or seed in each.images)
+        columns = self._datasets[dataset].columns
+        return tuple(column.key for column in columns if seed is None or seed in column.images)
 
     @property
     def seeds(self) -> list[int]:
@@ -159,17 +168,17 @@ class Run:
         size = self.config.shard_size
         for dataset in self.datasets if datasets is None else datasets:
             for seed in dataset.seeds:
-                found: dict[tuple[int, int], list[Column]] = {}
+                columns_of: dict[tuple[int, int], list[Column]] = {}  # by start and stop of the shard
                 streams = []
                 for column in dataset.columns:
                     count = column.images.get(seed, 0)
                     stops = self._stops(dataset.name, seed, column.key) if only_missing else {}
-                    missing = [each for each in _places(0, count, size) if stops.get(each[0], 0) < each[1]]
-                    if column.order and missing:
+                    places = [(start, stop) for start, stop in _places(0, count, size) if stops.get(start, 0) < stop]
+                    if column.order and places:
                         streams.append(WorkItem(dataset.name, seed, 0, count, (column.key,), in_order=True))
-                    for place in () if column.order else missing:
-                        found.setdefault(place, []).append(column.key)
-                for (start, stop), columns in sorted(found.items()):
+                    for place in () if column.order else places:
+                        columns_of.setdefault(place, []).append(column.key)
+                for (start, stop), columns in sorted(columns_of.items()):
                     yield WorkItem(dataset.name, seed, start, stop, tuple(columns))
                 yield from streams
 
@@ -258,11 +267,12 @@ class Run:
 
     def unreadable(
         self, datasets: Sequence[DatasetConfig] | None = None
-    ) -> Iterator[tuple[str, int, Column, dict[str, Any]]]:
+    ) -> Iterator[tuple[str, int, Column, UnreadableRow]]:
         """Yield data set, seed, column and row of each unreadable image."""
         for key in self.everything(datasets):
             for shard in self.shards(*key):
-                for row in shard.table.filter(shard.table["error"].is_valid()).to_pylist():
+                unreadable = shard.table.filter(shard.table["error"].is_valid())
+                for row in unreadable.select(["id", "index", "error"]).to_pylist():
                     yield *key, row
 
     def remove(self, dataset: str, seed: int, column: Column, index: int) -> None:
@@ -306,7 +316,7 @@ class Run:
 
     def column(self, dataset: str, column: Column) -> ColumnConfig:
         """Return the configuration of a column."""
-        return next(each for each in self._datasets[dataset].columns if each.key == column)
+        return next(config for config in self._datasets[dataset].columns if config.key == column)
 
     def folder_of(self, dataset: str, seed: int, column: Column) -> Path:
         """Return the folder of a column's shards."""
@@ -330,8 +340,8 @@ class Run:
             return []
         except OSError as error:
             raise cannot_read("run", self.folder, error) from None
-        found = (_SHARD.fullmatch(name) for name in names)
-        return [(int(match[1]), int(match[2])) for match in found if match]
+        matches = map(_SHARD.fullmatch, names)
+        return [(int(match[1]), int(match[2])) for match in matches if match]
 
     def _stops(self, dataset: str, seed: int, column: Column) -> dict[int, int]:
         """Return the largest stop of the shards of a column by start, in order."""
@@ -366,7 +376,7 @@ def _acquire(folder: Path, name: str, timeout: float = -1) -> FileLock:
 
 def _places(start: int, stop: int, size: int) -> list[tuple[int, int]]:
     """Return (start, stop) of the shards of images ``start`` … ``stop`` − 1."""
-    return [(each, min(each + size, stop)) for each in range(start, stop, size)]
+    return [(first, min(first + size, stop)) for first in range(start, stop, size)]
 
 
 def _column_names(path: Path) -> set[str]:

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import fields
-from typing import Any
 
 import pandas as pd
 
 from otpt._version import __version__
 from otpt.errors import OtptError
-from otpt.files import as_json, parse_json, write_atomically
+from otpt.files import Json, as_json, parse_json, write_atomically
 from otpt.metrics import METRICS, Metrics, evaluate_rows, set_metrics
 from otpt.metrics.inputs import check_bins
 from otpt.metrics.multi_label import METRICS as LABEL_METRICS
 from otpt.metrics.multi_label import multi_label_table
+from otpt.runs.config import Scoring
 from otpt.runs.run import METRICS_FILE, Column, Run
 from otpt.runs.shards import LabelRows, Rows
 
@@ -26,10 +26,8 @@ MAX_BINS = 100
 KEYS = ("model", "dataset", "variant", "seed", "prompt", "method")
 """Columns that identify a row of :func:`results_frame`; "variant" is "" except for methods that run several times."""
 
-AVERAGED = tuple(each.name for each in fields(Metrics) if each.name in METRICS and METRICS[each.name].best)
+AVERAGED = tuple(field.name for field in fields(Metrics) if field.name in METRICS and METRICS[field.name].best)
 """Metrics that are averaged over data sets, with deviations over seeds."""
-
-
 SHORT = ("accuracy", "ece", "debiased_ece", "nll")
 """Metrics of a short table."""
 
@@ -71,7 +69,7 @@ def label_results(runs: Iterable[Run], *, n_bins: int | None = None) -> pd.DataF
     The columns are model, dataset, seed, prompt and method, and those of
     :func:`otpt.metrics.multi_label.multi_label_table`.
     """
-    found = []
+    tables = []
     for run in runs:
         for dataset, seed, (prompt, method) in run.everything():
             rows = run.label_rows(dataset, seed, (prompt, method))
@@ -80,27 +78,33 @@ def label_results(runs: Iterable[Run], *, n_bins: int | None = None) -> pd.DataF
             bins, labels = n_bins or run.config.scoring.n_bins, run.dataset(dataset).classes
             table = multi_label_table(rows.probabilities, rows.present, labels, n_bins=bins)
             keys = {"model": run.config.backbone.name, "dataset": dataset, "seed": seed}
-            found.append(pd.DataFrame({**keys, "prompt": prompt, "method": method, **table}))
-    if not found:
+            tables.append(pd.DataFrame({**keys, "prompt": prompt, "method": method, **table}))
+    if not tables:
         raise OtptError("The runs hold no image with several labels yet; repeat their commands to continue.")
-    return pd.concat(found, ignore_index=True)
+    return pd.concat(tables, ignore_index=True)
 
 
-def _named(run: Run, scores: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+def _named(run: Run, scores: Iterable[Mapping[str, Json]]) -> list[dict[str, Json]]:
     return [{"model": run.config.backbone.name, "run": str(run.folder), **score} for score in scores]
 
 
-def score_run(run: Run, *, n_bins: int | None = None, side: str | None = None) -> list[dict[str, Any]]:
+def score_run(run: Run, *, n_bins: int | None = None, side: str | None = None) -> list[Mapping[str, Json]]:
     """Return the rows of :func:`results_frame` of one run, as in ``metrics.json``."""
-    scoring = run.config.scoring
-    n_bins, side = scoring.n_bins if n_bins is None else n_bins, side or scoring.side
-    check_bins(n_bins, side, most=MAX_BINS)
-    if (n_bins, side) == (scoring.n_bins, scoring.side):
+    stored = run.config.scoring
+    scoring = Scoring(n_bins=stored.n_bins if n_bins is None else n_bins, side=side or stored.side)
+    check_bins(scoring.n_bins, scoring.side, most=MAX_BINS)
+    if scoring == stored:
         with suppress(OSError, ValueError, KeyError, TypeError):  # missing or damaged: computed again
-            content = parse_json((run.folder / METRICS_FILE).read_text(encoding="utf-8"))
-            if content["state"] == _state(run):
-                return list(content["scores"])
-    return [_score(run, *key, n_bins, side) for key in run.everything()]
+            return _stored_scores(run)
+    return [_score(run, *key, scoring) for key in run.everything()]
+
+
+def _stored_scores(run: Run) -> list[Mapping[str, Json]]:
+    """Read ``metrics.json``; raise ``ValueError`` if it is of other shards."""
+    content: object = parse_json((run.folder / METRICS_FILE).read_text(encoding="utf-8"))
+    if not isinstance(content, Mapping) or content["state"] != _state(run):
+        raise ValueError("metrics of other shards")
+    return list(content["scores"])
 
 
 def write_metrics(run: Run) -> pd.DataFrame:
@@ -114,10 +118,8 @@ def write_metrics(run: Run) -> pd.DataFrame:
 
 def _state(run: Run) -> str:
     """Return a digest of the inputs of metrics: version, bins, and name, size and time of every shard."""
-    scoring, planned = (
-        run.config.scoring,
-        [(*key, run.column(key[0], key[2]).images[key[1]]) for key in run.everything()],
-    )
+    scoring = run.config.scoring
+    planned = [(*key, run.column(key[0], key[2]).images[key[1]]) for key in run.everything()]
     digest = hashlib.sha256(f"{__version__} {scoring.n_bins} {scoring.side} {planned}".encode())
     for path in run.shard_files():
         with suppress(OSError):
@@ -126,10 +128,10 @@ def _state(run: Run) -> str:
     return digest.hexdigest()
 
 
-def _score(run: Run, dataset: str, seed: int, column: Column, n_bins: int, side: str) -> dict[str, Any]:
+def _score(run: Run, dataset: str, seed: int, column: Column, scoring: Scoring) -> dict[str, Json]:
     config = run.dataset(dataset)
     rows = (run.label_rows if run.multi_label else run.rows)(dataset, seed, column)
-    found: dict[str, Any] = {
+    score: dict[str, Json] = {
         "dataset": config.base_name,
         "variant": config.variant,
         "seed": seed,
@@ -142,52 +144,57 @@ def _score(run: Run, dataset: str, seed: int, column: Column, n_bins: int, side:
         "mean_cosine": None,
     }
     if rows is None or not len(rows):
-        return found
+        return score
+    n_bins = scoring.n_bins
     if isinstance(rows, LabelRows):
-        pair = rows.probabilities, rows.present
-        values = {name: metric(*pair, n_bins=n_bins) for name, (_, metric) in LABEL_METRICS.items()}
-        defined = {name: None if math.isnan(value) else value for name, value in values.items()}
-        return {**found, "images": len(rows), "classes": len(config.classes), **defined, "n_bins": n_bins}
+        score |= {"images": len(rows), "classes": len(config.classes)}
+        for name, (_, metric) in LABEL_METRICS.items():
+            value = metric(rows.probabilities, rows.present, n_bins=n_bins)
+            score[name] = None if math.isnan(value) else value
+        return {**score, "n_bins": n_bins}
     cosine = math.fsum(rows.mean_cosines) / len(rows)
-    found["mean_cosine"] = cosine if math.isfinite(cosine) else None
-    return {**found, **evaluate_rows(rows, n_bins=n_bins, side=side).as_dict(), **_set_scores(rows)}
+    score["mean_cosine"] = cosine if math.isfinite(cosine) else None
+    metrics = evaluate_rows(rows, n_bins=n_bins, side=scoring.side).as_dict()
+    return {**score, **metrics, **_set_scores(rows)}
 
 
-def _set_scores(rows: Rows) -> dict[str, Any]:
+def _set_scores(rows: Rows) -> dict[str, Json]:
     """Return metrics of prediction sets and abstention, with two columns per interval."""
-    covered, sizes, answered = (rows.extra(name) for name in ("covered", "set_size", "answered"))
+    covered = rows.extra("covered")
+    answered = rows.extra("answered")
     if covered is None and answered is None:
         return {}
     sets = set_metrics(
         rows.correct,
         covered=None if covered is None else covered > 0,
-        sizes=sizes,
+        sizes=rows.extra("set_size"),
         answered=None if answered is None else answered > 0,
     )
-    found: dict[str, Any] = {}
+    scores: dict[str, Json] = {}
     for name, value in sets.as_dict().items():
         if isinstance(value, list):
-            found[f"{name.removesuffix('_interval')}_low"], found[f"{name.removesuffix('_interval')}_high"] = value
+            base = name.removesuffix("_interval")
+            scores[f"{base}_low"], scores[f"{base}_high"] = value
         else:
-            found[name] = value
-    return found
+            scores[name] = value
+    return scores
 
 
-def averages(frame: pd.DataFrame) -> list[dict[str, Any]]:
+def averages(frame: pd.DataFrame) -> list[dict[str, Json]]:
     """Average over data sets, then seeds, for each (prompt, method) with metrics of every data set and seed.
 
     Metrics that are undefined on one of them are None. ``deviation`` has the sample standard deviations over seeds;
     None with one seed.
     """
     datasets = len(frame[["dataset", "variant"]].drop_duplicates())
-    found = []
-    for (prompt, method), own in frame.groupby(["prompt", "method"], sort=False):
-        seeds = own["seed"].nunique()
-        if len(own) < datasets * seeds or not own["images"].all():
+    rows: list[dict[str, Json]] = []
+    for (prompt, method), scores in frame.groupby(["prompt", "method"], sort=False):
+        seeds = scores["seed"].nunique()
+        if len(scores) < datasets * seeds or not scores["images"].all():
             continue
-        values = own.reindex(columns=list(AVERAGED)).astype(float)
-        by_seed = values.groupby(own["seed"], sort=False).sum(min_count=datasets) / datasets
+        values = scores.reindex(columns=list(AVERAGED)).astype(float)
+        by_seed = values.groupby(scores["seed"], sort=False).sum(min_count=datasets) / datasets
         means = {name: None if math.isnan(mean) else mean for name, mean in by_seed.mean(skipna=False).items()}
         deviation = by_seed.std(skipna=False).dropna().to_dict() if seeds > 1 else None
-        found.append({"prompt": prompt, "method": method, **means, "deviation": deviation})
-    return found
+        rows.append({"prompt": prompt, "method": method, **means, "deviation": deviation})
+    return rows

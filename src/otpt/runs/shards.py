@@ -25,11 +25,11 @@ from __future__ import annotations
 import base64
 import json
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -40,6 +40,7 @@ from otpt.files import write_atomically
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
+_Scalar = TypeVar("_Scalar", bound=np.generic)
 
 TOP = 5
 STORED_PROBABILITY = float(np.float32(0.01))
@@ -74,6 +75,25 @@ _METADATA, _CHECKSUM = "otpt", "otpt.crc32"
 
 class DamagedShard(Exception):
     """Raised for a corrupt shard."""
+
+
+class PredictedImage(Protocol):
+    """Prediction of one image by one method, such as :class:`otpt.methods.Output`."""
+
+    @property
+    def probabilities(self) -> Floats: ...
+
+    @property
+    def index(self) -> int: ...
+
+    @property
+    def confidence(self) -> float: ...
+
+    @property
+    def flags(self) -> Sequence[str]: ...
+
+    @property
+    def extras(self) -> Mapping[str, float]: ...
 
 
 @dataclass(frozen=True)
@@ -120,11 +140,11 @@ class ShardRows:
         base = dataset.removesuffix(f"@{variant}") if variant else dataset
         self._key = {"dataset": base, "variant": variant, "seed": seed, "prompt": prompt, "method": method}
         self._class_sums = np.zeros(classes)
-        self._rows: list[dict[str, Any]] = []
+        self._rows: list[dict[str, object]] = []
         self._save = save_probabilities
 
-    def add(self, index: int, image_id: str, label: int | tuple[int, ...], output: Any) -> None:
-        """Add a predicted image with its label, or several; ``output`` is an :class:`otpt.methods.Output`."""
+    def add(self, index: int, image_id: str, label: int | tuple[int, ...], output: PredictedImage) -> None:
+        """Add a predicted image with its label, or several."""
         self._class_sums += np.rint(np.minimum(output.probabilities, 1.0) * _UNIT) / _UNIT
         row = {**self._image(index, image_id, label), **_values(output, label), **output.extras}
         if self._save:
@@ -135,7 +155,7 @@ class ShardRows:
         """Add an image that could not be read."""
         self._rows.append({**self._image(index, image_id, label), "error": reason})
 
-    def _image(self, index: int, image_id: str, label: int | tuple[int, ...]) -> dict[str, Any]:
+    def _image(self, index: int, image_id: str, label: int | tuple[int, ...]) -> dict[str, object]:
         name = "labels" if isinstance(label, tuple) else "label"
         return {**self._key, "id": image_id, "index": index, name: label}
 
@@ -153,11 +173,11 @@ def schema_of(names: Iterable[str]) -> pa.Schema:
     return pa.schema({**COLUMNS, **extras})
 
 
-def _values(output: Any, label: int | tuple[int, ...]) -> dict[str, Any]:
+def _values(output: PredictedImage, label: int | tuple[int, ...]) -> dict[str, object]:
     p = output.probabilities
     order = np.argsort(-p, kind="stable")
     stored = order[: max(TOP, int((p >= STORED_PROBABILITY).sum()))]
-    found = {
+    prediction: dict[str, object] = {
         "prediction": output.index,
         "correct": output.index in label if isinstance(label, tuple) else output.index == label,
         "confidence": min(output.confidence, 1.0),
@@ -166,11 +186,11 @@ def _values(output: Any, label: int | tuple[int, ...]) -> dict[str, Any]:
         "flags": list(output.flags),
     }
     if isinstance(label, tuple):
-        return found
+        return prediction
     of_label = p[label]
     logs = np.log(p, out=np.zeros_like(p), where=p > 0)
     return {
-        **found,
+        **prediction,
         "probability": float(of_label),
         # of tied classes the one listed first ranks higher
         "rank": int((p > of_label).sum() + (p[:label] == of_label).sum()),
@@ -218,8 +238,11 @@ def read_shard(path: Path, dataset: str, seed: int, column: tuple[str, str], sta
 
 def _types(table: pa.Table) -> list[list[str]]:
     """Return names and types of the columns; item names of lists depend on the reader and are omitted."""
-    types = ((each.name, each.type.value_type if pa.types.is_list(each.type) else each.type) for each in table.schema)
-    return [[name, str(kind)] for name, kind in types]
+    types = []
+    for column in table.schema:
+        kind = column.type.value_type if pa.types.is_list(column.type) else column.type
+        types.append([column.name, str(kind)])
+    return types
 
 
 class Rows:
@@ -240,7 +263,7 @@ class Rows:
 
     def __init__(self, shards: Sequence[Shard]) -> None:
         table, self.unreadable = _readable(shards)
-        if (np.diff(_numbers(table["index"])) < 0).any():  # a stream, whose rows are in its own order
+        if (np.diff(_floats(table["index"])) < 0).any():  # a stream, whose rows are in its own order
             table = table.sort_by("index")
         self.table = table
         self.class_sums: Floats = np.sum([shard.class_sums for shard in shards], axis=0)
@@ -248,18 +271,18 @@ class Rows:
         self.labels: Integers = _numbers(table["label"], np.int64)
         self.predictions: Integers = _numbers(table["prediction"], np.int64)
         self.ranks: Integers = _numbers(table["rank"], np.int64)
-        self.confidences: Floats = _numbers(table["confidence"])
-        self.probabilities: Floats = _numbers(table["probability"])
-        self.entropies: Floats = _numbers(table["entropy"])
-        self.squares: Floats = _numbers(table["squares"])
+        self.confidences: Floats = _floats(table["confidence"])
+        self.probabilities: Floats = _floats(table["probability"])
+        self.entropies: Floats = _floats(table["entropy"])
+        self.squares: Floats = _floats(table["squares"])
         cosines = self.extra("mean_cosine")
         self.mean_cosines: Floats = np.full(len(self), np.nan) if cosines is None else cosines
-        self.correct: npt.NDArray[np.bool_] = _numbers(table["correct"], bool)
+        self.correct: npt.NDArray[np.bool_] = _numbers(table["correct"], np.bool_)
         top = table["top_classes"].combine_chunks()
         self.top_counts: Integers = _numbers(top.value_lengths(), np.int64)
         self.top_classes: Integers = _numbers(top.flatten(), np.int64)
-        self.top_probabilities: Floats = _numbers(table["top_probabilities"].combine_chunks().flatten())
-        self.flagged = int((_numbers(table["flags"].combine_chunks().value_lengths()) > 0).sum())
+        self.top_probabilities: Floats = _floats(table["top_probabilities"].combine_chunks().flatten())
+        self.flagged = int((_floats(table["flags"].combine_chunks().value_lengths()) > 0).sum())
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -271,7 +294,7 @@ class Rows:
 
     def extra(self, name: str) -> Floats | None:
         """Return an extra column (N,) of the method, nan where undefined, or None if it does not exist."""
-        return _numbers(self.table[name]) if name in self.table.column_names else None
+        return _floats(self.table[name]) if name in self.table.column_names else None
 
     @cached_property
     def all_probabilities(self) -> npt.NDArray[np.float32] | None:
@@ -296,9 +319,9 @@ class LabelRows:
     def __init__(self, shards: Sequence[Shard]) -> None:
         table, self.unreadable = _readable(shards)
         self.present = np.zeros((table.num_rows, len(shards[0].class_sums)), bool)
-        for own, labels in zip(self.present, table["labels"].to_pylist(), strict=True):
-            own[labels] = True
-        stored = _numbers(table["probabilities"].combine_chunks().flatten())
+        for row, labels in zip(self.present, table["labels"].to_pylist(), strict=True):
+            row[labels] = True
+        stored = _floats(table["probabilities"].combine_chunks().flatten())
         self.probabilities: Floats = stored.reshape(self.present.shape)
 
     def __len__(self) -> int:
@@ -312,5 +335,9 @@ def _readable(shards: Sequence[Shard]) -> tuple[pa.Table, int]:
     return readable, table.num_rows - readable.num_rows
 
 
-def _numbers(values: Any, dtype: Any = np.float64) -> Any:
+def _floats(values: pa.ChunkedArray) -> Floats:
+    return _numbers(values, np.float64)
+
+
+def _numbers(values: pa.ChunkedArray, dtype: type[_Scalar]) -> npt.NDArray[_Scalar]:
     return np.asarray(values.to_numpy(zero_copy_only=False), dtype=dtype)

@@ -105,7 +105,7 @@ def explain_mistakes(
 
     Methods that make the same mistake share a card.
     """
-    words = (column.prompt["words"] for column in config.columns if "words" in column.prompt)
+    words = (str(column.prompt["words"]) for column in config.columns if "words" in column.prompt)
     prompt = whole_context(backbone.text, Prompt(next(words, Prompt.words)))
     classifier = Classifier(backbone, "zero-shot").set_classes(config.classes, prompt, allow_duplicates=True)
     wrong = answers[~answers["correct"]].sort_values("confidence", ascending=False, kind="stable")
