@@ -7,12 +7,16 @@ import os
 import socket
 import time
 import tomllib
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from otpt.errors import OtptError, cannot_read
+
+Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
+"""Plain data that JSON can represent."""
 
 _ABANDONED_AFTER = 3600.0  # seconds; longer than any write
 _ATTEMPTS = 3
