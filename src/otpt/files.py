@@ -144,3 +144,11 @@ def csv_cell(text: str) -> str:
     ("'=1+1", 'ferry')
     """
     return f"'{text}" if text.lstrip().startswith(("=", "+", "-", "@")) or text.startswith(("\t", "\r")) else text
+
+
+def read_text(path: Path, what: str = "file") -> str:
+    """Read a UTF-8 file; ``what`` names it in the error."""
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except (OSError, ValueError) as error:
+        raise cannot_read(what, path, error) from None

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 import json
+import pickle
 import warnings
-from functools import reduce
+from collections.abc import Callable
+from functools import cache, reduce
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from otpt.calibration import (
     Calibrated,
     Calibration,
     fit_calibration,
+    fit_label_calibration,
     fit_temperature,
     matching_temperature,
     read_calibration,
@@ -28,6 +31,7 @@ from otpt.calibration import (
 from otpt.calibration.conformal import conformal_scores
 from otpt.calibration.maps import (
     MAPS,
+    OF_LABELS,
     CalibrationMap,
     as_stored,
     choose_map,
@@ -319,3 +323,64 @@ def test_reliability_is_of_images_that_the_map_has_not_seen(calibration: Calibra
         before.ece, abs=1e-6
     )
     assert json.loads(json.dumps(calibration.as_dict())) == calibration.as_dict()
+
+
+@cache
+def calibration_of(kind: str) -> Calibration:
+    """Calibrations of every kind: "temperature" … for one label per image, "platt 3" for three labels."""
+    name, _, count = kind.partition(" ")
+    if name in MAPS:
+        p, y = labelled(500, 4, seed=2)
+        fitted = fit_calibration(p, y, facts(4))
+        return fitted.model_copy(update={"map": fit_map(name, p, y)})
+    draw = np.random.default_rng(4)
+    odds = 2 * draw.normal(size=(60, int(count)))
+    present = draw.uniform(size=odds.shape) < expit(odds / 2)
+    fitted = fit_label_calibration(expit(odds), present, facts(int(count)))
+    return fitted.model_copy(update={"map": fit_map(name, expit(odds), present)})
+
+
+KINDS = [*MAPS, *(f"{name} {count}" for name in OF_LABELS for count in (3, 1))]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_calibration_is_shown(kind: str) -> None:
+    calibration = calibration_of(kind)
+    before, after = calibration.nll
+    for text in (repr(calibration), str(calibration), calibration._repr_html_()):
+        assert kind.split()[0] in text
+        assert f"{before:.3f}" in text
+        assert f"{after:.3f}" in text
+    by_name = {metric.name: metric for metric in calibration.held_out}
+    assert by_name["nll" if kind in MAPS else "label_nll"].before.value == before
+    for metric in by_name.values():
+        value, interval, *_ = metric.cells()
+        assert f"<td>{metric.title}</td><td>{value}</td><td>{interval}</td>" in calibration._repr_html_()
+    ece = by_name["ece" if kind in MAPS else "label_ece"]
+    assert ece.title == "ECE %"
+    assert 0.1 < ece.before.value < 100  # percent for every kind
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda value: pickle.loads(pickle.dumps(value))])
+def test_copies_of_every_kind_are_equal(kind: str, copied: Callable[[Calibration], Calibration]) -> None:
+    calibration = calibration_of(kind)
+    again = copied(calibration)
+    assert again == calibration
+    assert hash(again) == hash(calibration)
+    assert Calibrated(again) == Calibrated(calibration)
+    assert repr(again) == repr(calibration)
+    other = calibration.model_copy(update={"labels": calibration.labels + 1})
+    assert other != calibration
+    assert calibration != calibration.digest
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_is_equal_after_reading(kind: str, tmp_path: Path) -> None:
+    calibration_of(kind).write(tmp_path / "cal.json")
+    assert read_calibration(tmp_path / "cal.json") == calibration_of(kind)
+
+
+def test_names_are_escaped_in_html() -> None:
+    named = calibration_of("platt 3").model_copy(update={"facts": {**facts(3), "method": {"name": "<b>"}}})
+    assert "<b>" not in named._repr_html_()

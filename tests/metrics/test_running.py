@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
+import subprocess
 import sys
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 import torch
+import torchmetrics
 from torchmetrics import MetricCollection
 from torchmetrics.classification import MulticlassAccuracy, MulticlassCalibrationError, MulticlassF1Score
 
@@ -117,7 +121,27 @@ def test_options_of_a_function_that_takes_any() -> None:
 
 
 def test_without_torchmetrics(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "otpt.metrics.running")
+    class NewMetric(RunningMetric):
+        """A class that has not been created before."""
+
     monkeypatch.setitem(sys.modules, "torchmetrics", None)
     with pytest.raises(OtptError, match="pip install torchmetrics"):
-        metrics.RunningMetric  # noqa: B018
+        NewMetric("ece")
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda metric: pickle.loads(pickle.dumps(metric))])
+def test_copies_are_metrics_of_both_libraries(copied: Callable[[RunningMetric], RunningMetric]) -> None:
+    metric = RunningMetric("ece", n_bins=5)
+    metric.update([[0.9, 0.1]], [0])
+    again = copied(metric)
+    assert isinstance(again, RunningMetric)
+    assert isinstance(again, torchmetrics.Metric)
+    assert type(again) is type(metric)
+    assert repr(again) == repr(metric)
+    assert again.compute() == metric.compute()
+
+
+def test_the_package_is_imported_without_torch() -> None:
+    """In a fresh interpreter, because torch is already imported here."""
+    code = "import sys, otpt.metrics; sys.exit('torch' in sys.modules or 'torchmetrics' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

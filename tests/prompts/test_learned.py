@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import os
+import pickle
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -30,6 +33,7 @@ from otpt.prompts.learned import (
     context_alone,
     fingerprint,
     read_learned,
+    read_learned_as,
     write_learned,
 )
 
@@ -147,6 +151,52 @@ def test_the_context_alone(tmp_path: Path) -> None:
     assert torch.equal(context_alone(CocoopContext(normal(4, 64), *net)).vectors, normal(4, 64))
     own = CoopContext(normal(2, 4, 64), ("a", "b"))
     assert context_alone(own) is own
+
+
+def learned_of(kind: str) -> CoopContext | CocoopContext | MaplePrompts:
+    if kind == "coop":
+        return CoopContext(normal(4, 64), ("cat", "dog"))
+    if kind == "cocoop":
+        return CocoopContext(normal(4, 64), normal(2, 8), normal(2), normal(64, 2), normal(64))
+    return MaplePrompts(normal(3, 2, 64), normal(3, 32, 64), normal(3, 32))
+
+
+@pytest.mark.parametrize("kind", ["coop", "cocoop", "maple"])
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda value: pickle.loads(pickle.dumps(value))])
+def test_learned_prompts_are_compared_by_fingerprint(kind: str, copied: Callable[[object], object]) -> None:
+    learned = learned_of(kind)
+    assert learned == learned_of(kind) == copied(learned)
+    assert len({learned, learned_of(kind), copied(learned)}) == 1
+    assert learned.digest == fingerprint(learned)
+    field = "text" if isinstance(learned, MaplePrompts) else "vectors"
+    assert learned != replace(learned, **{field: getattr(learned, field) + 1})
+    assert len({learned_of(each) for each in ("coop", "cocoop", "maple")}) == 3
+    assert learned != learned.digest
+
+
+@pytest.mark.parametrize("kind", ["coop", "cocoop", "maple"])
+def test_read_learned_as(kind: str, tmp_path: Path) -> None:
+    learned = learned_of(kind)
+    path = tmp_path / f"{kind}.safetensors"
+    path.write_bytes(write_learned(path, learned))
+    assert read_learned_as(type(learned), path) == read_learned_as(type(learned), str(path)) == learned
+    assert read_learned_as(type(learned), learned) is learned
+    assert read_learned_as(CoopContext, f"coop={path}") == context_alone(learned)
+    for other in {CoopContext, CocoopContext, MaplePrompts} - {type(learned)}:
+        with pytest.raises(OtptError, match=rf"{kind}\.safetensors.*kind '{kind}'; expected '{other.kind}'"):
+            read_learned_as(other, path)
+        with pytest.raises(OtptError, match=f"kind '{kind}'; expected '{other.kind}'"):
+            read_learned_as(other, learned)
+        if other is not CoopContext:
+            with pytest.raises(OtptError, match=f"kind 'coop'; expected '{other.kind}'"):
+                read_learned_as(other, f"coop={path}")
+
+
+def test_read_learned_as_refuses_other_objects(tmp_path: Path) -> None:
+    with pytest.raises(OtptError, match="Prompt"):
+        read_learned_as(CoopContext, Prompt())
+    with pytest.raises(OtptError, match=r"missing\.pt"):
+        read_learned_as(CoopContext, tmp_path / "missing.pt")
 
 
 class _Harm:

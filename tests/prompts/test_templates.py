@@ -49,7 +49,7 @@ def test_published_lists_are_those_of_open_clip() -> None:
 
 
 def test_templates_of_data_sets() -> None:
-    assert set(_published()["datasets"]) < {entry.name for entry in list_datasets()}
+    assert set(_published().datasets) < {entry.name for entry in list_datasets()}
     assert dataset_templates("dtd").sentences == ("{} texture.",)
     assert dataset_templates("eurosat").sentences == ("a centered satellite photo of {}.",)
     for unknown in ("", "my-folder", "covid"):

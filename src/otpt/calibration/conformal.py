@@ -22,7 +22,6 @@ import hashlib
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 from scipy import special
@@ -66,9 +65,9 @@ def conformal_scores(
     scores = np.cumsum(ordered, axis=1) - ordered + u[:, None] * ordered
     if kind == "raps":
         scores += penalty * np.maximum(0, np.arange(1, scores.shape[1] + 1) - free_ranks)
-    found = np.empty_like(probabilities)
-    np.put_along_axis(found, order, scores, axis=1)
-    return found
+    of_classes = np.empty_like(probabilities)
+    np.put_along_axis(of_classes, order, scores, axis=1)
+    return of_classes
 
 
 def draws(probabilities: Floats) -> Floats:
@@ -109,7 +108,7 @@ def _exact(coverage: float) -> Fraction:
     return Fraction(str(float(coverage)))
 
 
-def check_fraction(name: str, value: Any, *, such_as: str) -> None:
+def check_fraction(name: str, value: object, *, such_as: str) -> None:
     """Raise unless ``value`` is a number strictly between 0 and 1."""
     if not isinstance(value, int | float | np.number) or not 0.0 < value < 1.0:
         raise OtptError(f"expected {name} between 0 and 1, both excluded, but got {value!r}; such as {such_as}.")
@@ -139,11 +138,11 @@ class RiskThreshold:
 
 def risk_threshold(confidence: Floats, correct: Booleans, *, risk: float, guarantee: float = 0.95) -> RiskThreshold:
     """Return the lowest threshold that bounds the risk, from confidences and correct flags (N,), or raise."""
-    found = find_threshold(confidence, correct, risk=risk, guarantee=guarantee)
-    if found is not None:
-        return found
-    grid = (step / 100 for step in range(math.floor(100 * risk) + 1, 100))
-    possible = [each for each in grid if find_threshold(confidence, correct, risk=each, guarantee=guarantee)]
+    threshold = find_threshold(confidence, correct, risk=risk, guarantee=guarantee)
+    if threshold is not None:
+        return threshold
+    higher_risks = (step / 100 for step in range(math.floor(100 * risk) + 1, 100))
+    possible = [r for r in higher_risks if find_threshold(confidence, correct, risk=r, guarantee=guarantee)]
     allowed = f", or request a risk of at least {possible[0]:g}" if possible else ""
     raise OtptError(
         f"No confidence threshold guarantees a risk of {risk:g} with probability {guarantee:g} for {len(correct)} "
@@ -162,7 +161,7 @@ def find_threshold(
     falling, errors = confidence[order], np.concatenate([[0], np.cumsum(~correct[order])])
     counts = sorted({math.ceil(n * level / LEVELS) for level in range(1, LEVELS + 1)})
     tested = [m for m in counts if (1.0 - risk) ** m <= budget]  # smaller counts cannot pass even without errors
-    found, carried = None, 0.0
+    lowest, carried = None, 0.0
     for m in tested:
         threshold = float(falling[m]) if m < n else -math.inf
         answered = int(np.searchsorted(-falling, -threshold)) if m < n else n  # ties are not above it
@@ -171,8 +170,8 @@ def find_threshold(
         passed = answered > 0 and special.bdtr(wrong, answered, risk) <= level
         carried = level if passed else 0.0
         if passed:
-            found = RiskThreshold(threshold, risk, guarantee, n, answered, wrong)
-    return found
+            lowest = RiskThreshold(threshold, risk, guarantee, n, answered, wrong)
+    return lowest
 
 
 def transport(logits: Floats, marginal: Floats | None = None, *, iterations: int = 3) -> Floats:
@@ -211,8 +210,8 @@ def conf_ot_sets(
     """Return Conf-OT prediction sets of test images: logits (n, C), labels (n,) and logits (N, C) → (N, C)."""
     probabilities = transport(np.concatenate([calibration, test]), marginal)
     scores = conformal_scores(sets, probabilities)
-    own = scores[np.arange(len(labels)), labels]
-    return np.asarray(scores[len(labels) :] <= conformal_quantile(own, coverage))
+    of_labels = scores[np.arange(len(labels)), labels]
+    return np.asarray(scores[len(labels) :] <= conformal_quantile(of_labels, coverage))
 
 
 def fit_view_weights(view_logits: Floats, labels: Integers) -> tuple[float, float]:
@@ -239,8 +238,8 @@ def fit_view_weights(view_logits: Floats, labels: Integers) -> tuple[float, floa
         return value, expected.mean(axis=1)
 
     share = 1 / view_logits.shape[1]
-    found = minimize(loss, np.array([share, 1 - share]), jac=True, method="L-BFGS-B", options={"ftol": 1e-14})
-    return float(found.x[0]), float(found.x[1])
+    best = minimize(loss, np.array([share, 1 - share]), jac=True, method="L-BFGS-B", options={"ftol": 1e-14}).x
+    return float(best[0]), float(best[1])
 
 
 def r_values(calibration: Floats, test: Floats) -> tuple[Floats, Floats]:
@@ -253,12 +252,12 @@ def r_values(calibration: Floats, test: Floats) -> tuple[Floats, Floats]:
     together = np.concatenate([calibration, test], axis=1)
     columns = together.shape[1]
     order = np.argsort(-together, axis=1, kind="stable")
-    counts, found = np.zeros(columns), np.zeros(columns)
+    counts, ranked = np.zeros(columns), np.zeros(columns)
     for step in range(columns):
         np.add.at(counts, order[:, step], 1)
-        best = int(np.where(found == 0, counts, -1).argmax())
-        found[best] = (step + 1) / columns
-    return found[: calibration.shape[1]], found[calibration.shape[1] :]
+        best = int(np.where(ranked == 0, counts, -1).argmax())
+        ranked[best] = (step + 1) / columns
+    return ranked[: calibration.shape[1]], ranked[calibration.shape[1] :]
 
 
 def r_value_set(calibration: Floats, test: Floats, coverage: float) -> Booleans:
@@ -267,7 +266,7 @@ def r_value_set(calibration: Floats, test: Floats, coverage: float) -> Booleans:
     One realisation gives LAC. The r-values of the calibration images depend on the test image, so coverage is not
     guaranteed; measure it on held-out labels.
     """
-    own, classes = r_values(calibration, test)
-    rank = math.ceil((len(own) + 1) * coverage - 1e-9)
-    threshold = np.sort(own)[rank - 1] if rank <= len(own) else math.inf
-    return np.asarray(classes <= threshold)
+    of_labels, of_classes = r_values(calibration, test)
+    rank = math.ceil((len(of_labels) + 1) * coverage - 1e-9)
+    threshold = np.sort(of_labels)[rank - 1] if rank <= len(of_labels) else math.inf
+    return np.asarray(of_classes <= threshold)

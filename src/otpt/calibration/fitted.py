@@ -11,8 +11,9 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from html import escape
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -34,22 +35,78 @@ from otpt.calibration.maps import (
     CalibrationMap,
     Choice,
     Floats,
+    Integers,
     as_stored,
     choose_label_map,
     choose_map,
 )
 from otpt.errors import OtptError, unknown
-from otpt.files import as_json, read_json, write_atomically
-from otpt.metrics import ReliabilityBins, bootstrap, reliability_bins
+from otpt.files import Json, as_json, read_json, write_atomically
+from otpt.metrics import METRICS, ReliabilityBins, bootstrap, reliability_bins
 from otpt.metrics.binned import bin_edges
-from otpt.metrics.inputs import check_probabilities
-from otpt.metrics.multi_label import multi_label_intervals
+from otpt.metrics.inputs import Values, check_probabilities
+from otpt.metrics.multi_label import METRICS as LABEL_METRICS
+from otpt.metrics.multi_label import OF_ONE_LABEL, multi_label_intervals
 
 SHOWN = ("accuracy", "nll", "ece", "debiased_ece")
+"""Reported metrics of a calibration with one label per image."""
+
+StageMetrics: TypeAlias = dict[str, list[float]]
+StageBins: TypeAlias = dict[str, list[int | FiniteFloat | None]]
+
+
+class Estimate(NamedTuple):
+    """Value of a metric with its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+class HeldOutMetric(NamedTuple):
+    """Metric of held-out images before and after the map.
+
+    Attributes:
+        name: name of the metric, such as "ece".
+        title: title such as "ECE %"; values of a title with "%" are percentages.
+        before, after: estimates in the unit of the title.
+    """
+
+    name: str
+    title: str
+    before: Estimate
+    after: Estimate
+
+    def cells(self) -> tuple[str, str, str, str]:
+        """Format the value and the interval before the map, then both after it."""
+        return (
+            self._value(self.before),
+            self._interval(self.before),
+            self._value(self.after),
+            self._interval(self.after),
+        )
+
+    def words(self) -> tuple[str, str]:
+        """Format the values before and after the map with their title, such as "ECE 4.21 %"."""
+        name, percent, _ = self.title.partition(" %")
+        return f"{name} {self._value(self.before)}{percent}", f"{name} {self._value(self.after)}{percent}"
+
+    def _value(self, estimate: Estimate) -> str:
+        return f"{estimate.value:.{self._digits}f}"
+
+    def _interval(self, estimate: Estimate) -> str:
+        return f"{estimate.low:.{self._digits}f} … {estimate.high:.{self._digits}f}"
+
+    @property
+    def _digits(self) -> int:
+        return 2 if self.title.endswith("%") else 4
 
 
 class Calibration(BaseModel):
     """Calibration of one method with one model and class list.
+
+    There is one label per image, or there are several independent labels (``multi_label``), of which one is a special
+    case. Calibrations are equal if their values are; ``print`` shows the map and its effect on the NLL.
 
     Attributes:
         facts: plain data that it applies to: ``model``, ``method``, ``classes``, ``prompt``, ``views``,
@@ -57,9 +114,11 @@ class Calibration(BaseModel):
         origin: description of the labelled images: data set, fingerprint, seed.
         labels: number of labelled images.
         map: map of probabilities, chosen by ``cross_validation`` (mean NLL of each candidate).
-        reliability: held-out metrics before and after the map: {metric: [value, low,
-            high]} each; bins: their reliability diagrams, ``counts``, ``confidence`` and ``accuracy``.
-        scores: conformal scores of the true class, by kind of set and class index, in rising order.
+        reliability: held-out metrics ``before`` and ``after`` the map, {metric: [value, low, high]} each; see
+            :attr:`held_out`.
+        bins: their reliability diagrams, ``counts``, ``confidence`` and ``accuracy``; see :attr:`diagram`.
+        scores: conformal scores of the true class, by kind of set and class index, in rising order; empty for several
+            labels, like ``raps``, ``confidences`` and ``correct``.
         raps: ``penalty`` and ``free_ranks``.
         confidences: before the map, descending; correct: "1" for correct predictions, "0" for wrong ones.
     """
@@ -67,33 +126,93 @@ class Calibration(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     format: Literal[2] = 2
+    # plain data in the shape of the method and its init, compared value by value
     facts: dict[str, Any] = Field(validation_alias=AliasChoices("for", "facts"), serialization_alias="for")
-    origin: dict[str, Any] = {}
+    origin: dict[str, object] = {}
     labels: PositiveInt
     map: CalibrationMap
     cross_validation: dict[str, FiniteFloat]
-    reliability: dict[str, dict[str, list[float]]]
-    bins: dict[str, dict[str, list[int | FiniteFloat | None]]]
+    reliability: dict[str, StageMetrics]
+    bins: dict[str, StageBins]
     scores: dict[str, dict[int, list[FiniteFloat]]] = {}
-    raps: dict[str, Any] = {}
+    raps: dict[str, int | float] = {}
     confidences: list[FiniteFloat] = []
     correct: Annotated[str, Field(pattern="^[01]*$")] = ""
 
     def __repr__(self) -> str:
-        nll = " → ".join(f"{own['nll'][0]:.3f}" for own in self.reliability.values())  # the criterion of the choice
-        return f"Calibration({self.facts['method']['name']!r}, {self.map.words}, {self.labels} labels, NLL {nll})"
+        before, after = self.nll
+        shown = f"{self.map.words}, {self.labels} labels, NLL {before:.3f} → {after:.3f}"
+        return f"Calibration({self.method_name!r}, {shown})"
 
     __str__ = __repr__  # pydantic's would print every score
+
+    def _repr_html_(self) -> str:
+        rows = [(metric.title, *metric.cells()) for metric in self.held_out]
+        heading = ("held-out images", "before", "95 %", "after", "95 %")
+        table = _html_row("th", heading) + "".join(_html_row("td", row) for row in rows)
+        return f"<p>{escape(repr(self))}</p><table>{table}</table>"
+
+    def __eq__(self, other: object) -> bool:
+        return self.digest == other.digest if isinstance(other, Calibration) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    def model_copy(self, *, update: Mapping[str, object] | None = None, deep: bool = False) -> Self:
+        """Return a copy, optionally with other values, whose digest is computed again."""
+        copied = super().model_copy(update=update, deep=deep)
+        vars(copied).pop("digest", None)
+        return copied
+
+    @property
+    def multi_label(self) -> bool:
+        """Whether the labels of an image are independent."""
+        return self.map.multi_label
 
     @property
     def class_names(self) -> tuple[str, ...]:
         """Class names in label order."""
-        return tuple(self.facts["classes"])
+        return _class_names(self.facts)
+
+    @property
+    def method_name(self) -> str:
+        """Name of the calibrated method, or "" if the facts have none."""
+        return str(self.facts.get("method", {}).get("name", ""))
+
+    @property
+    def model_name(self) -> str:
+        """Name of the model, or "" if the facts have none."""
+        return str(self.facts.get("model", {}).get("name", ""))
+
+    @property
+    def held_out(self) -> tuple[HeldOutMetric, ...]:
+        """Reported metrics of held-out images before and after the map."""
+        if not self.multi_label:
+            titles = {name: METRICS[name].heading for name in SHOWN}
+        elif len(self.class_names) == 1:
+            titles = OF_ONE_LABEL
+        else:
+            titles = {name: title for name, (title, _) in LABEL_METRICS.items()}
+        return tuple(self._held_out(name, title) for name, title in titles.items())
+
+    def _held_out(self, name: str, title: str) -> HeldOutMetric:
+        stored_as_fraction = title.endswith("%") and not self.multi_label
+        scale = 100.0 if stored_as_fraction else 1.0
+        before, after = (
+            Estimate(*(scale * number for number in self.reliability[stage][name])) for stage in ("before", "after")
+        )
+        return HeldOutMetric(name, title, before, after)
+
+    @property
+    def nll(self) -> tuple[float, float]:
+        """Negative log-likelihood of held-out images before and after the map, the criterion of its choice."""
+        metric = "label_nll" if self.multi_label else "nll"
+        return self.reliability["before"][metric][0], self.reliability["after"][metric][0]
 
     @property
     def ranked(self) -> tuple[Floats, Booleans]:
         """Descending confidences (N,) and correct flags (N,)."""
-        return np.array(self.confidences, np.float64), np.array([each == "1" for each in self.correct], np.bool_)
+        return np.array(self.confidences, np.float64), np.array([flag == "1" for flag in self.correct], np.bool_)
 
     @cached_property
     def digest(self) -> str:
@@ -105,17 +224,17 @@ class Calibration(BaseModel):
     def diagram(self) -> dict[str, ReliabilityBins]:
         """Reliability bins before and after the map."""
         return {
-            name: ReliabilityBins(
-                bin_edges(len(own["counts"])),
-                np.array(own["counts"], np.int64),
-                np.array(own["accuracy"], np.float64),
-                np.array(own["confidence"], np.float64),
+            stage: ReliabilityBins(
+                bin_edges(len(bins["counts"])),
+                np.array(bins["counts"], np.int64),
+                np.array(bins["accuracy"], np.float64),
+                np.array(bins["confidence"], np.float64),
                 self.labels,
             )
-            for name, own in self.bins.items()
+            for stage, bins in self.bins.items()
         }
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Json]:
         """Return plain data without the checksum."""
         return self.model_dump(mode="json", by_alias=True)
 
@@ -123,27 +242,41 @@ class Calibration(BaseModel):
         """Write the file atomically."""
         write_atomically(Path(path), as_json({**self.as_dict(), "checksum": self.digest}))
 
-    def check(self, facts: Mapping[str, Any]) -> None:
+    def check(self, facts: Mapping[str, object]) -> None:
         """Raise unless ``facts`` match the calibration; only names of model and method may differ."""
-        classes, others = (len(each["classes"]) for each in (self.facts, facts))
-        if classes != others:
-            raise OtptError(f"The calibration is for {classes} classes, not for these {others}; remove it.")
-        own, other = dict(_leaves(self.facts)), dict(_leaves(facts))
-        differing = [key for key in {**own, **other} if own.get(key) != other.get(key)]
+        expected, actual = len(self.class_names), len(_class_names(facts))
+        if expected != actual:
+            raise OtptError(f"The calibration is for {expected} classes, not for these {actual}; remove it.")
+        stored, current = dict(_leaves(self.facts)), dict(_leaves(facts))
+        differing = [key for key in {**stored, **current} if stored.get(key) != current.get(key)]
         if set(differing) - {"model.name", "method.name"}:
-            shown = ", ".join(f"{key} {own.get(key)!r} (not {other.get(key)!r})" for key in differing[:3])
+            shown = ", ".join(f"{key} {stored.get(key)!r} (not {current.get(key)!r})" for key in differing[:3])
             raise OtptError(
                 f"The calibration is for {shown}; create one for these settings with 'otpt calibrate', or remove it."
             )
 
 
-def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+def _class_names(facts: Mapping[str, object]) -> tuple[str, ...]:
+    classes = facts["classes"]
+    assert isinstance(classes, Sequence)
+    return tuple(classes)
+
+
+def _html_row(tag: str, cells: Sequence[str]) -> str:
+    return "<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells) + "</tr>"
+
+
+def _leaves(value: object, path: str = "") -> Iterator[tuple[str, object]]:
     """Yield the plain values of nested data with their paths, such as ("method.numbers.steps", 1)."""
-    if isinstance(value, Mapping | list | tuple):
-        for key, each in value.items() if isinstance(value, Mapping) else enumerate(value):
-            yield from _leaves(each, f"{path}.{key}".removeprefix("."))
+    if isinstance(value, Mapping):
+        items = list(value.items())
+    elif isinstance(value, list | tuple):
+        items = list(enumerate(value))
     else:
         yield path, value
+        return
+    for key, child in items:
+        yield from _leaves(child, f"{path}.{key}".removeprefix("."))
 
 
 def read_calibration(path: str | Path) -> Calibration:
@@ -151,8 +284,8 @@ def read_calibration(path: str | Path) -> Calibration:
     path = Path(path).expanduser()
     content = read_json(path, "calibration file")
     try:
-        found = Calibration.model_validate(content)
-        if found.digest != content.get("checksum"):
+        calibration = Calibration.model_validate(content)
+        if calibration.digest != content.get("checksum"):
             raise ValueError("its checksum is wrong")
     except ValueError as error:
         reason = " ".join(str(error).split())
@@ -160,15 +293,15 @@ def read_calibration(path: str | Path) -> Calibration:
             f"The file {str(path)!r} is not a calibration file of this version or is corrupt: {reason}; recreate it "
             "with 'otpt calibrate'."
         ) from error
-    return found
+    return calibration
 
 
 def fit_calibration(
-    probabilities: npt.NDArray[Any],
-    labels: npt.NDArray[Any] | Sequence[int],
-    facts: Mapping[str, Any],
+    probabilities: Values,
+    labels: Values,
+    facts: Mapping[str, object],
     *,
-    origin: Mapping[str, Any] | None = None,
+    origin: Mapping[str, object] | None = None,
     maps: Sequence[str] | None = None,
     penalty: float = PENALTY,
     free_ranks: int = FREE_RANKS,
@@ -187,45 +320,54 @@ def fit_calibration(
         n_bins: number of bins of the reported calibration errors.
     """
     checked, y = check_probabilities(probabilities, labels)
-    classes, seen = list(facts["classes"]), np.unique(y)
+    classes, seen = _class_names(facts), np.unique(y)
     if len(classes) != checked.shape[1]:
         raise OtptError(f"expected probabilities of {len(classes)} classes, but got {checked.shape[1]}.")
     _check_labels(len(y), len(seen) > 1, f"All {len(y)} labels are of the class {classes[seen[0]]!r}")
     if not 0.0 <= penalty < np.inf or free_ranks < 0:
         raise OtptError(f"expected a RAPS penalty and ranks of 0 or more, but got {penalty!r} and {free_ranks!r}.")
     p = as_stored(checked)
-    raps: dict[str, Any] = {"penalty": float(penalty), "free_ranks": free_ranks}
-    scores = {kind: conformal_scores(kind, p, **raps)[np.arange(len(y)), y] for kind in SETS}  # of the true class
+    scores = {}  # of the true class
+    for kind in SETS:
+        scores[kind] = conformal_scores(kind, p, penalty=float(penalty), free_ranks=free_ranks)[np.arange(len(y)), y]
     confidence, correct = p.max(axis=1), p.argmax(axis=1) == y
     order = np.lexsort((~correct, -confidence))
 
-    def metrics(values: Floats) -> dict[str, list[float]]:
+    def metrics(values: Floats) -> StageMetrics:
         intervals = {name: bootstrap(name, values, y, n_bins=n_bins) for name in SHOWN}
-        return {name: [own.estimate, own.low, own.high] for name, own in intervals.items()}
+        return {name: [interval.estimate, interval.low, interval.high] for name, interval in intervals.items()}
 
     def diagram(values: Floats) -> ReliabilityBins:
         return reliability_bins(values, y, n_bins=n_bins)
 
+    choice = choose_map(p, y, maps=maps)
+    reliability = _reliability(p, choice, metrics, diagram)
     return Calibration(
         facts=dict(facts),
         origin=dict(origin or {}),
         labels=len(y),
-        **_fitted(p, choose_map(p, y, maps=maps), metrics, diagram),
-        scores={
-            kind: {int(label): np.sort(own[y == label]).tolist() for label in seen} for kind, own in scores.items()
-        },
-        raps=raps,
+        map=choice.map,
+        cross_validation=choice.nll,
+        reliability=reliability.metrics,
+        bins=reliability.bins,
+        scores={kind: _by_class(scores[kind], y) for kind in SETS},
+        raps={"penalty": float(penalty), "free_ranks": free_ranks},
         confidences=confidence[order].tolist(),
-        correct="".join("1" if each else "0" for each in correct[order]),
+        correct="".join("1" if flag else "0" for flag in correct[order]),
     )
 
 
+def _by_class(scores: Floats, labels: Integers) -> dict[int, list[float]]:
+    """Return the scores (N,) of each class in rising order."""
+    return {int(label): np.sort(scores[labels == label]).tolist() for label in np.unique(labels)}
+
+
 def fit_label_calibration(
-    probabilities: npt.NDArray[Any],
-    present: npt.NDArray[Any],
-    facts: Mapping[str, Any],
+    probabilities: npt.ArrayLike,
+    present: npt.ArrayLike,
+    facts: Mapping[str, object],
     *,
-    origin: Mapping[str, Any] | None = None,
+    origin: Mapping[str, object] | None = None,
     n_bins: int = 15,
 ) -> Calibration:
     """Fit a calibration to probabilities (N, C) of independent labels, of which some are ``present`` (N, C).
@@ -235,14 +377,24 @@ def fit_label_calibration(
     p, y = as_stored(probabilities), np.asarray(present, bool)
     _check_labels(len(y), bool(y.any() and not y.all()), "All labels are absent or all are present")
 
-    def metrics(values: Floats) -> dict[str, list[float]]:
-        return {name: list(own) for name, own in multi_label_intervals(values, y, n_bins=n_bins).items()}
+    def metrics(values: Floats) -> StageMetrics:
+        intervals = multi_label_intervals(values, y, n_bins=n_bins)
+        return {name: list(interval) for name, interval in intervals.items()}
 
     def diagram(values: Floats) -> ReliabilityBins:
         return reliability_bins(values.ravel(), y.ravel(), n_bins=n_bins)
 
-    fitted = _fitted(p, choose_label_map(p, y), metrics, diagram)
-    return Calibration(facts=dict(facts), origin=dict(origin or {}), labels=len(y), **fitted)
+    choice = choose_label_map(p, y)
+    reliability = _reliability(p, choice, metrics, diagram)
+    return Calibration(
+        facts=dict(facts),
+        origin=dict(origin or {}),
+        labels=len(y),
+        map=choice.map,
+        cross_validation=choice.nll,
+        reliability=reliability.metrics,
+        bins=reliability.bins,
+    )
 
 
 def _check_labels(count: int, differ: bool, problem: str) -> None:
@@ -252,24 +404,33 @@ def _check_labels(count: int, differ: bool, problem: str) -> None:
         raise OtptError(f"{problem}; expected images of several classes.")
 
 
-def _fitted(
+class _Reliability(NamedTuple):
+    """Metrics and reliability diagrams before and after the map."""
+
+    metrics: dict[str, StageMetrics]
+    bins: dict[str, StageBins]
+
+
+def _reliability(
     before: Floats,
     choice: Choice,
-    metrics: Callable[[Floats], dict[str, list[float]]],
+    metrics: Callable[[Floats], StageMetrics],
     diagram: Callable[[Floats], ReliabilityBins],
-) -> dict[str, Any]:
-    """Return the fields for the chosen map and its held-out reliability."""
+) -> _Reliability:
+    """Compute the reliability of held-out probabilities before and after the chosen map."""
     stages = {"before": before, "after": choice.held_out}
-    bins: dict[str, dict[str, list[float | None]]] = {}
-    for name, values in stages.items():
-        found = diagram(values)
-        columns = {"counts": found.counts, "confidence": found.confidence, "accuracy": found.accuracy}
-        bins[name] = {key: [None if np.isnan(v) else v for v in own.tolist()] for key, own in columns.items()}
+    return _Reliability(
+        metrics={stage: metrics(values) for stage, values in stages.items()},
+        bins={stage: _stage_bins(diagram(values)) for stage, values in stages.items()},
+    )
+
+
+def _stage_bins(bins: ReliabilityBins) -> StageBins:
+    """Return the columns of a reliability diagram as plain data, with None for empty bins."""
     return {
-        "map": choice.map,
-        "cross_validation": choice.nll,
-        "reliability": {name: metrics(values) for name, values in stages.items()},
-        "bins": bins,
+        "counts": bins.counts.tolist(),
+        "confidence": [None if np.isnan(value) else value for value in bins.confidence.tolist()],
+        "accuracy": [None if np.isnan(value) else value for value in bins.accuracy.tolist()],
     }
 
 
@@ -313,7 +474,7 @@ class Calibrated:
     def __post_init__(self) -> None:
         if self.sets not in SETS:
             raise unknown("kind of prediction sets", self.sets, SETS)
-        if not self.calibration.scores and (self.coverage is not None or self.risk is not None):
+        if self.calibration.multi_label and (self.coverage is not None or self.risk is not None):
             raise OtptError("Coverage and risk need one label per image; the calibration is for several labels.")
         if self.coverage is None and self.mondrian:
             raise OtptError("Mondrian sets were requested without a coverage; set one, such as 0.9.")
@@ -331,11 +492,15 @@ class Calibrated:
         _ = self.threshold  # fail early if the risk cannot be guaranteed
 
     @property
-    def key(self) -> dict[str, Any]:
+    def key(self) -> dict[str, Json]:
         """Plain data that determine the answers."""
-        sets = {} if self.coverage is None else {"sets": self.sets, "mondrian": self.mondrian}
-        risk = {} if self.risk is None else {"guarantee": self.guarantee}
-        return {"digest": self.calibration.digest, "coverage": self.coverage, **sets, "risk": self.risk, **risk}
+        key: dict[str, Json] = {"digest": self.calibration.digest, "coverage": self.coverage}
+        if self.coverage is not None:
+            key |= {"sets": self.sets, "mondrian": self.mondrian}
+        key["risk"] = self.risk
+        if self.risk is not None:
+            key["guarantee"] = self.guarantee
+        return key
 
     @cached_property
     def threshold(self) -> RiskThreshold | None:
@@ -350,9 +515,9 @@ class Calibrated:
         assert self.coverage is not None
         classes, scores = len(self.calibration.class_names), self.calibration.scores[self.sets]
         if self.mondrian:
-            own = [np.array(scores.get(c, ()), np.float64) for c in range(classes)]
-            return np.array([conformal_quantile(each, self.coverage) for each in own])
-        together = np.concatenate([np.array(each) for each in scores.values()])
+            by_class = [np.array(scores.get(c, ()), np.float64) for c in range(classes)]
+            return np.array([conformal_quantile(of_class, self.coverage) for of_class in by_class])
+        together = np.concatenate([np.array(of_class) for of_class in scores.values()])
         return np.full(classes, conformal_quantile(together, self.coverage))
 
     @property
@@ -360,7 +525,7 @@ class Calibrated:
         """Number of classes in every Mondrian set because they have too few labels."""
         return 0 if self.coverage is None else int(np.isinf(self.quantiles).sum())
 
-    def answer(self, probabilities: npt.NDArray[Any], index: int | None = None) -> CalibratedAnswer:
+    def answer(self, probabilities: npt.ArrayLike, index: int | None = None) -> CalibratedAnswer:
         """Calibrate one image's probabilities (C,); ``index`` is the method's prediction where classes tie.
 
         The set always contains the predicted class, even if ties or the map change the argmax.
@@ -373,7 +538,9 @@ class Calibrated:
         index = first if index is None else index
         classes = None
         if self.coverage is not None:
-            scores = conformal_scores(self.sets, raw[None], **self.calibration.raps)[0]
+            penalty = self.calibration.raps.get("penalty", PENALTY)
+            free_ranks = self.calibration.raps.get("free_ranks", FREE_RANKS)
+            scores = conformal_scores(self.sets, raw[None], penalty=penalty, free_ranks=free_ranks)[0]
             inside = {first, index, *np.flatnonzero(scores <= self.quantiles).tolist()}
             classes = tuple(sorted(inside, key=lambda c: (-calibrated[c], c)))
         abstained = None if self.threshold is None else not self.threshold.answers(float(raw.max()))

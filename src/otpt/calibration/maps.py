@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -36,6 +36,10 @@ from otpt.threads import one_thread
 Floats: TypeAlias = npt.NDArray[np.float64]
 Integers: TypeAlias = npt.NDArray[np.int64]
 Booleans: TypeAlias = npt.NDArray[np.bool_]
+Labels: TypeAlias = Integers | Booleans
+"""Class indices (N,), or whether each of C labels is present (N, C)."""
+Parameters: TypeAlias = Mapping[str, float | list[float]]
+"""Fitted numbers of a map by name."""
 
 LEAST_LABELS = 20
 """Smallest number of labels for any calibration."""
@@ -50,7 +54,7 @@ _LEAST_LABEL = 1e-7  # probabilities of independent labels are clipped to this d
 _LEAST = 1.02  # smallest target confidence, in units of 1/C, where all classes are equal
 
 
-def as_stored(probabilities: npt.NDArray[Any]) -> Floats:
+def as_stored(probabilities: npt.ArrayLike) -> Floats:
     """Round probabilities (…, C) to float32, as stored in runs."""
     return np.asarray(probabilities, np.float32).astype(np.float64)
 
@@ -63,9 +67,9 @@ def _logs(probabilities: Floats) -> Floats:
 def _confidence(probabilities: Floats) -> tuple[Floats, Floats]:
     """Return the confidence s (N,) and 1 − s (N,), accurate even if s rounds to 1."""
     largest = probabilities.argmax(axis=1)[:, None]
-    others = probabilities.copy()
-    np.put_along_axis(others, largest, 0.0, axis=1)
-    return np.take_along_axis(probabilities, largest, axis=1)[:, 0], others.sum(axis=1)
+    rest = probabilities.copy()
+    np.put_along_axis(rest, largest, 0.0, axis=1)
+    return np.take_along_axis(probabilities, largest, axis=1)[:, 0], rest.sum(axis=1)
 
 
 def with_confidence(probabilities: Floats, wanted: Floats) -> Floats:
@@ -76,7 +80,8 @@ def with_confidence(probabilities: Floats, wanted: Floats) -> Floats:
     logs = _logs(probabilities)
     gaps = logs - logs.max(axis=1, keepdims=True)
     target = np.maximum(wanted, _LEAST / probabilities.shape[1])
-    low, high = (np.full(len(gaps), each) for each in (np.log(1e-3), np.log(1e3)))
+    low = np.full(len(gaps), np.log(1e-3))
+    high = np.full(len(gaps), np.log(1e3))
     for _ in range(60):  # bisection: the confidence 1/Σ exp(b·gap) rises with b = 1/τ
         middle = (low + high) / 2
         short = 1.0 / np.exp(np.exp(middle)[:, None] * gaps).sum(axis=1) < target
@@ -84,14 +89,14 @@ def with_confidence(probabilities: Floats, wanted: Floats) -> Floats:
     return np.asarray(softmax(np.exp((low + high) / 2)[:, None] * gaps, axis=1))
 
 
-def _fit_temperature(probabilities: Floats, labels: Integers) -> dict[str, Any]:
+def _fit_temperature(probabilities: Floats, labels: Integers) -> Parameters:
     with one_thread():
         logits, y = torch.from_numpy(_logs(probabilities)), torch.from_numpy(labels)
         return {"temperature": fit_temperature(logits, y, bounds=_TEMPERATURES, prior=PRIOR)}
 
 
-def _apply_temperature(probabilities: Floats, parameters: Mapping[str, Any]) -> Floats:
-    return np.asarray(softmax(_logs(probabilities) / np.float64(parameters["temperature"]), axis=1))
+def _apply_temperature(probabilities: Floats, parameters: Parameters) -> Floats:
+    return np.asarray(softmax(_logs(probabilities) / np.asarray(parameters["temperature"], np.float64), axis=1))
 
 
 def _beta_features(probabilities: Floats) -> Floats:
@@ -100,7 +105,7 @@ def _beta_features(probabilities: Floats) -> Floats:
     return np.stack([np.log(largest), -np.log(np.maximum(rest, 1e-12)), np.ones(len(largest))], axis=1)
 
 
-def _fit_beta(probabilities: Floats, labels: Integers) -> dict[str, Any]:
+def _fit_beta(probabilities: Floats, labels: Integers) -> Parameters:
     """Fit (a, b, c) by maximum likelihood, with a normal prior of variance 1 around the identity."""
     features, identity = _beta_features(probabilities), np.array([1.0, 1.0, 0.0])
     signs = np.where(probabilities.argmax(axis=1) == labels, 1.0, -1.0)
@@ -112,17 +117,17 @@ def _fit_beta(probabilities: Floats, labels: Integers) -> dict[str, Any]:
 
     bounds = [(0, None), (0, None), (None, None)]
     options = {"ftol": 1e-15, "gtol": 1e-10, "maxiter": 1000}
-    found = optimize.minimize(loss, identity, jac=True, method="L-BFGS-B", bounds=bounds, options=options).x
-    return dict(zip("abc", found.tolist(), strict=True))
+    best = optimize.minimize(loss, identity, jac=True, method="L-BFGS-B", bounds=bounds, options=options).x
+    return dict(zip("abc", best.tolist(), strict=True))
 
 
-def _apply_beta(probabilities: Floats, parameters: Mapping[str, Any]) -> Floats:
+def _apply_beta(probabilities: Floats, parameters: Parameters) -> Floats:
     # no matrix product, since its rounding may depend on the number of rows
     odds = (_beta_features(probabilities) * np.array([parameters[name] for name in "abc"], np.float64)).sum(axis=1)
     return with_confidence(probabilities, expit(odds))
 
 
-def _fit_isotonic(probabilities: Floats, labels: Integers) -> dict[str, Any]:
+def _fit_isotonic(probabilities: Floats, labels: Integers) -> Parameters:
     """Fit the corners of the non-decreasing g that minimises Σ_n (g(s_n) − [correct_n])².
 
     Values stay within [1/(N + 2), (N + 1)/(N + 2)], since N labels cannot show that a confidence of 0 or 1 is right.
@@ -138,12 +143,12 @@ def _fit_isotonic(probabilities: Floats, labels: Integers) -> dict[str, Any]:
     }
 
 
-def _apply_isotonic(probabilities: Floats, parameters: Mapping[str, Any]) -> Floats:
+def _apply_isotonic(probabilities: Floats, parameters: Parameters) -> Floats:
     x, y = (np.asarray(parameters[name], np.float64) for name in "xy")
     return with_confidence(probabilities, np.interp(_confidence(probabilities)[0], x, y))
 
 
-def _fit_linear(probabilities: Floats, labels: Integers, *, slopes: bool) -> dict[str, Any]:
+def _fit_linear(probabilities: Floats, labels: Integers, *, slopes: bool) -> Parameters:
     """Fit slopes w_k = b + d_k and biases c_k by the convex objective
 
         Σ_n −log softmax(w∘log p_n + c)[y_n]  +  5·(b − log b)  +  ½ Σ_k c_k²  +  12.5 Σ_k d_k²
@@ -169,11 +174,11 @@ def _fit_linear(probabilities: Floats, labels: Integers, *, slopes: bool) -> dic
     start = np.concatenate([[1.0], np.zeros(2 * classes)])
     bounds = [(1e-3, None), *[(None, None)] * (2 * classes)]
     options = {"ftol": 0.0, "gtol": 1e-9, "maxiter": 10_000, "maxcor": 50}
-    found = optimize.minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options).x
-    return {"slopes": (found[0] + found[1 : 1 + classes]).tolist(), "biases": found[1 + classes :].tolist()}
+    best = optimize.minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options).x
+    return {"slopes": (best[0] + best[1 : 1 + classes]).tolist(), "biases": best[1 + classes :].tolist()}
 
 
-def _apply_linear(probabilities: Floats, parameters: Mapping[str, Any]) -> Floats:
+def _apply_linear(probabilities: Floats, parameters: Parameters) -> Floats:
     slopes, biases = (np.asarray(parameters[name], np.float64) for name in ("slopes", "biases"))
     return np.asarray(softmax(slopes * _logs(probabilities) + biases, axis=1))
 
@@ -183,7 +188,7 @@ def _log_odds(probabilities: Floats) -> Floats:
     return np.asarray(np.log(p) - np.log1p(-p))
 
 
-def _fit_platt(probabilities: Floats, present: Any, *, per_label: bool) -> dict[str, Any]:
+def _fit_platt(probabilities: Floats, present: Booleans, *, per_label: bool) -> Parameters:
     """Fit (a, b) by the likelihood of the ``present`` labels (N, C).
 
     Normal priors of standard deviation 1 keep the slope near 1 and, with ``per_label``, the biases near each other.
@@ -192,19 +197,22 @@ def _fit_platt(probabilities: Floats, present: Any, *, per_label: bool) -> dict[
     labels = odds.shape[1] if per_label else 0
 
     def loss(point: Floats) -> tuple[float, Floats]:
-        slope, bias, own = point[0], point[1], point[2:] if per_label else 0.0
-        margins = signs * (slope * odds + bias + own)
+        slope, bias = point[0], point[1]
+        offsets = point[2:] if per_label else 0.0
+        margins = signs * (slope * odds + bias + offsets)
         pull = -signs * expit(-margins)
-        gradient = np.concatenate([[(pull * odds).sum() + slope - 1, pull.sum()], pull.sum(axis=0)[:labels] + own])
-        prior = (slope - 1) ** 2 + float(np.square(own).sum())
+        of_offsets = pull.sum(axis=0)[:labels] + offsets
+        gradient = np.concatenate([[(pull * odds).sum() + slope - 1, pull.sum()], of_offsets])
+        prior = (slope - 1) ** 2 + float(np.square(offsets).sum())
         return float(-log_expit(margins).sum() + prior / 2), gradient
 
     point = optimize.minimize(loss, np.array([1.0, 0.0, *[0.0] * labels]), jac=True, method="L-BFGS-B").x
     return {"slope": float(point[0]), "biases": (point[1] + point[2:] if per_label else point[1:2]).tolist()}
 
 
-def _apply_platt(probabilities: Floats, parameters: Mapping[str, Any]) -> Floats:
-    return np.asarray(expit(parameters["slope"] * _log_odds(probabilities) + np.asarray(parameters["biases"])))
+def _apply_platt(probabilities: Floats, parameters: Parameters) -> Floats:
+    slope, biases = (np.asarray(parameters[name], np.float64) for name in ("slope", "biases"))
+    return np.asarray(expit(slope * _log_odds(probabilities) + biases))
 
 
 class Kind(NamedTuple):
@@ -214,8 +222,8 @@ class Kind(NamedTuple):
     """
 
     labels: int
-    fit: Callable[..., dict[str, Any]]
-    apply: Callable[[Floats, Mapping[str, Any]], Floats]
+    fit: Callable[..., Parameters]
+    apply: Callable[[Floats, Parameters], Floats]
     per_class: int = 0
     keeps_label: bool = True
 
@@ -254,22 +262,27 @@ class CalibrationMap:
     """
 
     kind: str
-    parameters: Mapping[str, Any] = field(default_factory=dict)
+    parameters: Parameters = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.kind not in _ALL:
             raise unknown("map", self.kind, _ALL)
 
-    def __call__(self, probabilities: npt.NDArray[Any]) -> Floats:
+    def __call__(self, probabilities: npt.ArrayLike) -> Floats:
         """Calibrate probabilities (…, C), rounded to float32."""
         rows = as_stored(probabilities)
-        found = _ALL[self.kind].apply(rows.reshape(-1, rows.shape[-1]), self.parameters)
-        return found.reshape(rows.shape)
+        calibrated = _ALL[self.kind].apply(rows.reshape(-1, rows.shape[-1]), self.parameters)
+        return calibrated.reshape(rows.shape)
 
     @property
     def keeps_label(self) -> bool:
         """Whether the most probable class stays the same."""
         return _ALL[self.kind].keeps_label
+
+    @property
+    def multi_label(self) -> bool:
+        """Whether the map is one of the probabilities of independent labels; see :data:`OF_LABELS`."""
+        return self.kind in OF_LABELS
 
     @property
     def words(self) -> str:
@@ -289,7 +302,7 @@ class Choice(NamedTuple):
     held_out: Floats
 
 
-def fit_map(kind: str, probabilities: Floats, labels: Any) -> CalibrationMap:
+def fit_map(kind: str, probabilities: Floats, labels: Labels) -> CalibrationMap:
     """Fit a map of one kind."""
     return CalibrationMap(kind, _ALL[kind].fit(as_stored(probabilities), labels))
 
@@ -321,7 +334,11 @@ def choose_label_map(probabilities: Floats, present: Booleans) -> Choice:
 
 
 def _best(
-    names: Sequence[str], probabilities: Floats, labels: Any, fold: Integers, score: Callable[[Floats, Any], float]
+    names: Sequence[str],
+    probabilities: Floats,
+    labels: Labels,
+    fold: Integers,
+    score: Callable[[Floats, Labels], float],
 ) -> Choice:
     """Return the first map with the lowest score of held-out probabilities."""
     held_out = {name: np.empty(probabilities.shape) for name in names}
@@ -330,7 +347,7 @@ def _best(
         for name in names:
             fitted = fit_map(name, probabilities[inside], labels[inside])
             held_out[name][~inside] = fitted(probabilities[~inside])
-    nll = {name: score(own, labels) for name, own in held_out.items()}
+    nll = {name: score(calibrated, labels) for name, calibrated in held_out.items()}
     best = min(names, key=nll.__getitem__)
     return Choice(fit_map(best, probabilities, labels), nll, held_out[best])
 

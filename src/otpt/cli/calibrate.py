@@ -13,8 +13,6 @@ from otpt.cli.terminal import print_json, print_table
 from otpt.errors import OtptError
 from otpt.settings import DEFAULT_METHOD, MULTI_LABEL
 
-_METRICS = {"accuracy": "accuracy %", "nll": "NLL", "ece": "ECE %", "debiased_ece": "debiased ECE %"}
-
 
 def calibrate(
     dataset: Annotated[str, o.option("a data set as for 'otpt evaluate', or a run folder", metavar="DATA")],
@@ -72,30 +70,22 @@ def calibrate(
     if options.run.json:
         whole = calibration.as_dict()
         shown = {key: whole[key] for key in ("labels", "map", "cross_validation", "reliability")}
-        print_json({"file": str(out), "method": whole["for"]["method"]["name"], **shown})
+        print_json({"file": str(out), "method": calibration.method_name, **shown})
     else:
         _print(calibration, out, maps)
     return code
 
 
 def _print(calibration: otpt.calibration.Calibration, out: Path, maps: o.Several) -> None:
-    from otpt.calibration.maps import DEFAULT, MAPS, OF_LABELS
-    from otpt.metrics.multi_label import METRICS
+    from otpt.calibration.maps import DEFAULT, MAPS
 
-    several = calibration.map.kind in OF_LABELS
     classes = len(calibration.class_names)
-    rows = []
-    titles = {name: title for name, (title, _) in METRICS.items()} if several else _METRICS
-    for metric, title in titles.items():
-        scale, digits = (1, 4) if metric in ("nll", "label_nll") else (1 if several else 100, 2)
-        found = [calibration.reliability[when][metric] for when in ("before", "after")]
-        cells = [[f"{scale * number:.{digits}f}" for number in each] for each in found]
-        rows.append([title, *(cell for value, low, high in cells for cell in (value, f"{low} … {high}"))])
-    method = calibration.facts["method"]["name"]
-    print_table([f"{method}, {calibration.labels} labels", "before", "95 %", "after", "95 %"], rows)
+    rows = [[metric.title, *metric.cells()] for metric in calibration.held_out]
+    heading = f"{calibration.method_name}, {calibration.labels} labels"
+    print_table([heading, "before", "95 %", "after", "95 %"], rows)
     tried = ", ".join(f"{name} {nll:.4f}" for name, nll in calibration.cross_validation.items())
     print(f"\nChosen by cross-validated NLL: {calibration.map.words} (of {tried}).")
-    for name in () if several else maps or DEFAULT:
+    for name in () if calibration.multi_label else maps or DEFAULT:
         if name not in calibration.cross_validation:
             print(f"Not tried: {name}, which needs {MAPS[name].needs(classes)} labels for {classes} classes.")
     print(f"The calibration is in {str(out)!r}; use it with --calibration, on other images than these.")
@@ -104,10 +94,12 @@ def _print(calibration: otpt.calibration.Calibration, out: Path, maps: o.Several
 def _draw(calibration: otpt.calibration.Calibration, path: Path) -> None:
     from otpt.report.figures import draw_before_after, save, styled
 
+    metrics = {metric.name: metric.words() for metric in calibration.held_out}
+    ece, nll = ("label_ece", "label_nll") if calibration.multi_label else ("debiased_ece", "nll")
     words = {
-        when: f"debiased ECE {100 * own['debiased_ece'][0]:.2f} %, NLL {own['nll'][0]:.4f}"
-        for when, own in calibration.reliability.items()
+        "before": f"{metrics[ece][0]}, {metrics[nll][0]}",
+        "after": f"{metrics[ece][1]}, {metrics[nll][1]}",
     }
     with styled():
-        figure = draw_before_after(calibration.diagram, words, calibration.facts["method"]["name"])
+        figure = draw_before_after(calibration.diagram, words, calibration.method_name)
     save(figure, path)

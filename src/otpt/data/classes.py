@@ -20,7 +20,8 @@ from importlib import resources
 from pathlib import Path
 from typing import TypeAlias
 
-from otpt.errors import OtptError, cannot_read
+from otpt.errors import OtptError
+from otpt.files import read_text
 
 FILE_NAMES = ("classes.txt", "classnames.txt")  # looked for next to the data
 _SWITCH = {"on": True, "true": True, "yes": True, "off": False, "false": False, "no": False}
@@ -60,14 +61,6 @@ def class_list_of(given: ClassSource) -> ClassList:
 def read_class_list(path: str | Path, *, unique: bool = True) -> ClassList:
     """Read a class list from a UTF-8 text file; ``unique`` refuses duplicates."""
     return parse_class_list(read_text(Path(path), "class list"), str(path), unique=unique)
-
-
-def read_text(path: Path, what: str = "file") -> str:
-    """Read a UTF-8 file; ``what`` names it in the error."""
-    try:
-        return path.read_text(encoding="utf-8-sig")
-    except (OSError, ValueError) as error:
-        raise cannot_read(what, path, error) from None
 
 
 @cache

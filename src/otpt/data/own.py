@@ -5,13 +5,12 @@ from __future__ import annotations
 import operator
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, SupportsIndex, TypedDict, cast
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from otpt.data.classes import ClassList, find_class_list
@@ -30,6 +29,7 @@ from otpt.errors import OtptError, cannot_read
 from otpt.files import parse_json
 from otpt.folders import IMAGE_SUFFIXES, LABELS, class_names, labelled_images
 from otpt.images import ImageSource
+from otpt.labels import read_label_sets
 
 TABLE_SUFFIXES = (".csv", ".tsv", ".parquet")
 PATHS = ("path", "file", "filename")
@@ -157,23 +157,6 @@ def label_table(file: Path, classes: ClassList | None = None) -> Dataset:
     dataset = own_dataset(file.stem, listed, paths, first_labels, images, origin=origin_of(file))
     dataset.label_sets = label_sets
     return dataset
-
-
-def read_label_sets(rows: Sequence[Sequence[str] | bool], classes: Sequence[str]) -> npt.NDArray[np.bool_]:
-    """Convert the labels of each image to booleans (N, C); for a single class also from True and False."""
-    places = {name: i for i, name in enumerate(classes)}
-    present = np.zeros((len(rows), len(classes)), bool)
-    for number, row in enumerate(rows):
-        if len(classes) == 1 and isinstance(row, (bool, np.bool_)):
-            present[number] = row
-            continue
-        if isinstance(row, str) or not isinstance(row, Iterable):
-            raise OtptError(f"The labels of image {number + 1} are {row!r}; expected a list of class names.")
-        for label in row:
-            if label not in places:
-                raise OtptError(f"The label {label!r} of image {number + 1} is not one of the {len(classes)} classes.")
-            present[number, places[label]] = True
-    return present
 
 
 def _read_paths(file: Path, label: str) -> tuple[pd.DataFrame, tuple[str, ...]]:

@@ -20,11 +20,6 @@ classes by default |
 | ``preds`` may be logits | ``RunningMetric("ece", logits=True)`` | probabilities are not guessed from their range |
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
-
-from otpt.errors import OtptError
 from otpt.metrics.binned import (
     ReliabilityBins,
     adaptive_calibration_error,
@@ -38,6 +33,7 @@ from otpt.metrics.binned import (
     smooth_ece,
 )
 from otpt.metrics.bootstrap import Interval, bootstrap, bootstrap_difference
+from otpt.metrics.running import RunningMetric
 from otpt.metrics.scores import (
     accuracy,
     brier_score,
@@ -61,9 +57,6 @@ from otpt.metrics.selective import (
 )
 from otpt.metrics.sets import SetMetrics, clopper_pearson, lower_confidence_bound, set_metrics
 from otpt.metrics.table import METRICS, NLL_FLOOR, Metric, Metrics, evaluate, evaluate_rows, get_metric, percent
-
-if TYPE_CHECKING:
-    from otpt.metrics.running import RunningMetric
 
 ece = expected_calibration_error
 adaptive_ece = adaptive_calibration_error
@@ -128,14 +121,3 @@ __all__ = [
 
 def __dir__() -> list[str]:
     return __all__
-
-
-def __getattr__(name: str) -> Any:
-    """Import RunningMetric on first use: it needs torchmetrics, which is optional and slow to import."""
-    if name != "RunningMetric":
-        raise AttributeError(f"module 'otpt.metrics' has no attribute {name!r}")
-    try:
-        from otpt.metrics.running import RunningMetric
-    except ImportError as error:
-        raise OtptError("RunningMetric is a metric of torchmetrics; install it: pip install torchmetrics.") from error
-    return RunningMetric

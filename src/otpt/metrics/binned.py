@@ -11,7 +11,17 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import elementwise
 
-from otpt.metrics.inputs import DenseRows, FloatArray, IntArray, Rows, Values, check_bins, sums_by
+from otpt.metrics.inputs import (
+    BoolArray,
+    Confidences,
+    DenseRows,
+    FloatArray,
+    IntArray,
+    StoredRows,
+    Values,
+    check_bins,
+    sums_by,
+)
 from otpt.metrics.table import METRICS, metric, rows_of
 
 _STEPS = 4096  # grid steps of the smooth ECE
@@ -50,7 +60,7 @@ def reliability_bins(confidence: Values, correct: Values, *, n_bins: int = 20, s
     index = index[inside]
     counts = np.bincount(index, minlength=n_bins)
 
-    def means(values: FloatArray) -> FloatArray:
+    def means(values: FloatArray | BoolArray) -> FloatArray:
         sums = np.bincount(index, weights=values[inside], minlength=n_bins)
         return np.divide(sums, counts, out=np.full(n_bins, np.nan), where=counts > 0)
 
@@ -81,7 +91,9 @@ def bin_index(values: FloatArray, n_bins: int, side: str) -> IntArray:
 
 
 @metric("ece", "ECE")
-def expected_calibration_error(rows: Rows, weights: FloatArray, *, n_bins: int = 20, side: str = "right") -> FloatArray:
+def expected_calibration_error(
+    rows: Confidences, weights: FloatArray, *, n_bins: int = 20, side: str = "right"
+) -> FloatArray:
     """ECE = Σ_m (n_m/N)·|acc_m − conf_m| over ``n_bins`` equal-width bins of the confidence.
 
     ``side="right"``, the convention of TPT, C-TPT and O-TPT, makes bins (lo, hi] with float32 edges; a
@@ -99,7 +111,7 @@ def expected_calibration_error(rows: Rows, weights: FloatArray, *, n_bins: int =
 
 
 @metric("debiased_ece", "debiased ECE", short="Debiased ECE", range=(-1.0, 1.0))
-def debiased_ece(rows: Rows, weights: FloatArray, *, n_bins: int = 20, side: str = "right") -> FloatArray:
+def debiased_ece(rows: Confidences, weights: FloatArray, *, n_bins: int = 20, side: str = "right") -> FloatArray:
     """ECE − E[ECE of a calibrated model with these confidences]; 0 on average for a calibrated model.
 
     A calibrated model is correct with probability conf_n, for each image independently. In bin m the number of correct
@@ -147,7 +159,7 @@ def mean_absolute_deviation(p: FloatArray) -> float:
 
 
 @metric("adaptive_ece", "adaptive ECE", short="Adaptive ECE")
-def adaptive_calibration_error(rows: Rows, weights: FloatArray, *, n_bins: int = 20) -> FloatArray:
+def adaptive_calibration_error(rows: Confidences, weights: FloatArray, *, n_bins: int = 20) -> FloatArray:
     """Adaptive ECE: the formula of the ECE over bins of equal mass.
 
     With the confidences sorted, c_(1) ≤ … ≤ c_(N), and M bins, bin m is (h_{m−1}, h_m] where h_m = c_(⌈mN/M⌉)
@@ -169,7 +181,9 @@ def adaptive_calibration_error(rows: Rows, weights: FloatArray, *, n_bins: int =
 
 
 @metric("mce", "MCE")
-def maximum_calibration_error(rows: Rows, weights: FloatArray, *, n_bins: int = 20, side: str = "right") -> FloatArray:
+def maximum_calibration_error(
+    rows: Confidences, weights: FloatArray, *, n_bins: int = 20, side: str = "right"
+) -> FloatArray:
     """MCE = max_m |acc_m − conf_m| over the bins of the ECE that contain an image.
 
     >>> round(maximum_calibration_error([0.9, 0.8], [True, False]), 12)
@@ -185,7 +199,7 @@ def maximum_calibration_error(rows: Rows, weights: FloatArray, *, n_bins: int = 
 
 @metric("sce", "SCE", "classwise_ece", needs="rows")
 def classwise_calibration_error(
-    rows: Rows | DenseRows, weights: FloatArray, *, n_bins: int = 20, side: str = "right"
+    rows: StoredRows | DenseRows, weights: FloatArray, *, n_bins: int = 20, side: str = "right"
 ) -> FloatArray:
     """SCE = (1/C) Σ_c Σ_m (n_mc/N)·|freq_mc − conf_mc|, the static or class-wise calibration error.
 
@@ -213,26 +227,26 @@ def classwise_calibration_error(
 
 def _by_class(classes: IntArray, values: FloatArray, n: int) -> FloatArray:
     """Sum the columns of ``values`` (R, K) by their class (K,) into (R, n)."""
-    found = np.zeros((len(values), n))
+    of_classes = np.zeros((len(values), n))
     columns, sums = sums_by(classes, values)
-    found[:, columns] = sums
-    return found
+    of_classes[:, columns] = sums
+    return of_classes
 
 
 def _dense(rows: DenseRows, weights: FloatArray, n_bins: int) -> tuple[IntArray, IntArray, FloatArray, FloatArray]:
     """Return (image, class, probability) above the lowest bin, and the totals (R, C)."""
     totals = np.zeros((len(weights), rows.p.shape[1]))
-    found = []
+    chunks = []
     for part, p in rows.chunks():
         np.minimum(p, 1.0, out=p)
         totals += weights[:, part] @ p
         image, column = np.nonzero(p >= bin_edges(n_bins)[1])
-        found.append((image + part.start, column, p[image, column]))
-    image, column, large = (np.concatenate(each) for each in zip(*found, strict=True))
+        chunks.append((image + part.start, column, p[image, column]))
+    image, column, large = (np.concatenate(arrays) for arrays in zip(*chunks, strict=True))
     return image, column, large, totals
 
 
-def _stored(rows: Rows, weights: FloatArray) -> tuple[IntArray, IntArray, FloatArray, FloatArray]:
+def _stored(rows: StoredRows, weights: FloatArray) -> tuple[IntArray, IntArray, FloatArray, FloatArray]:
     """Return the values of :func:`_dense` from stored rows.
 
     Probabilities that are not stored lie in the lowest bin; only their sums by image and by class are known. An image's
@@ -278,7 +292,7 @@ def classwise_adaptive_calibration_error(rows: DenseRows, weights: FloatArray, *
 
 
 @metric("ks_error", "KS error", short="KS")
-def ks_calibration_error(rows: Rows, weights: FloatArray) -> FloatArray:
+def ks_calibration_error(rows: Confidences, weights: FloatArray) -> FloatArray:
     """KS = max_n |(1/N) Σ_{i ≤ n} (conf_i − correct_i)|, images by rising confidence, ties together; in [0, 1].
 
     >>> round(ks_calibration_error([0.9, 0.8, 0.6], [1, 0, 0]), 12)
@@ -289,7 +303,7 @@ def ks_calibration_error(rows: Rows, weights: FloatArray) -> FloatArray:
 
 
 @metric("smooth_ece", "smooth ECE", short="Smooth ECE")
-def smooth_ece(rows: Rows, weights: FloatArray) -> FloatArray:
+def smooth_ece(rows: Confidences, weights: FloatArray) -> FloatArray:
     """Smooth ECE (Błasiok and Nakkiran, 2023): a kernel instead of bins.
 
         r_σ(t) = (1/N) Σ_n (correct_n − conf_n)·K_σ(conf_n, t)
@@ -338,5 +352,5 @@ def _fixed_point(coefficients: FloatArray) -> FloatArray:
         return _smoothed(coefficients[row.astype(np.int64)], widths) - widths
 
     ends = np.zeros(len(rows)), np.ones(len(rows))
-    found = elementwise.find_root(excess, ends, args=(rows,), tolerances={"xatol": 1e-13, "fatol": 1e-13}).x
-    return np.asarray(np.where(np.isnan(found), 1.0, found))  # rounding above 1 leaves no change of sign
+    roots = elementwise.find_root(excess, ends, args=(rows,), tolerances={"xatol": 1e-13, "fatol": 1e-13}).x
+    return np.asarray(np.where(np.isnan(roots), 1.0, roots))  # rounding above 1 leaves no change of sign

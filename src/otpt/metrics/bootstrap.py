@@ -17,16 +17,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from otpt.errors import OtptError
-from otpt.metrics.inputs import FloatArray, IntArray, Values, check_bins, check_count, check_probabilities
+from otpt.metrics.inputs import FloatArray, Floating, IntArray, Values, check_bins, check_count, check_probabilities
 from otpt.metrics.table import get_metric, rows_of
 
-MetricLike: TypeAlias = str | Callable[[npt.NDArray[Any], IntArray], float]
+MetricLike: TypeAlias = str | Callable[[Floating, IntArray], float]
 
 UNBOUNDED = (-np.inf, np.inf)
 _CHUNK_ENTRIES = 1 << 21  # weights per chunk of resamples, 16 MiB
@@ -96,9 +95,9 @@ def _statistic(
     """Return the metric as a function of weights (R, N), and N."""
     check_bins(n_bins, side)
     if isinstance(metric, str):
-        own = get_metric(metric)
-        rows = rows_of(first, second, own.needs, own.name)
-        return lambda weights: own.resampled(rows, weights, n_bins=n_bins, side=side), len(rows.correct)
+        registered = get_metric(metric)
+        rows = rows_of(first, second, registered.needs, registered.name)
+        return lambda weights: registered.resampled(rows, weights, n_bins=n_bins, side=side), len(rows.correct)
     if not callable(metric):
         raise OtptError(f"expected metric as a name or a function, but got {metric!r}.")
     p, y = check_probabilities(first, second)
@@ -132,8 +131,8 @@ def check_level(level: float) -> None:
 
 def centred(estimate: float, values: FloatArray) -> FloatArray:
     """Shift resampled values (R,) so that their median is the estimate; drop undefined ones (nan)."""
-    known = values[~np.isnan(values)]
-    return np.asarray(known + (estimate - np.median(known))) if len(known) else known
+    defined = values[~np.isnan(values)]
+    return np.asarray(defined + (estimate - np.median(defined))) if len(defined) else defined
 
 
 def centred_interval(
@@ -141,12 +140,13 @@ def centred_interval(
 ) -> Interval:
     """Return the interval of resampled values (R,); ``within`` is the range of the metric."""
     check_level(level)
-    known, estimate = np.clip(centred(estimate, values), *within), float(estimate)
-    if not len(known):
+    shifted = np.clip(centred(estimate, values), *within)
+    estimate = float(estimate)
+    if not len(shifted):
         return Interval(estimate, float("nan"), float("nan"), level, 0)
-    low, high = np.quantile(known, [(1.0 - level) / 2.0, (1.0 + level) / 2.0]).tolist()
+    low, high = np.quantile(shifted, [(1.0 - level) / 2.0, (1.0 + level) / 2.0]).tolist()
     # rounding of the shift must not push an end past the estimate
-    return Interval(estimate, min(low, estimate), max(high, estimate), level, len(known))
+    return Interval(estimate, min(low, estimate), max(high, estimate), level, len(shifted))
 
 
 def resample_weights(n: int, resamples: int, seed: int | Sequence[int]) -> Iterator[FloatArray]:
@@ -156,4 +156,4 @@ def resample_weights(n: int, resamples: int, seed: int | Sequence[int]) -> Itera
     for start in range(0, resamples, rows):
         count = min(rows, resamples - start)
         draws = (generator.integers(0, n, size=n) for _ in range(count))
-        yield np.stack([np.bincount(each, minlength=n) for each in draws]).astype(np.float64)
+        yield np.stack([np.bincount(draw, minlength=n) for draw in draws]).astype(np.float64)

@@ -1,27 +1,43 @@
 """Inputs of metrics: probabilities (N, C) and labels (N,), or confidence (N,) and correct (N,), as rows.
 
-Every metric is computed from :class:`Rows`. :class:`DenseRows` derives them from all probabilities; a run stores them
-in its shards, with only the large probabilities of each image.
+Every metric is computed from rows, which are protocols: :class:`Confidences` and :class:`Classes` suffice for many
+metrics, all others need :class:`Rows`. :class:`DenseRows` derives them from all probabilities; a run stores them in its
+shards, with only the large probabilities of each image (:class:`StoredRows`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from types import SimpleNamespace
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol, Self, TypeAlias, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from otpt.errors import OtptError
 
-Values: TypeAlias = npt.NDArray[Any] | Sequence[Any] | Any
+
+class TensorLike(Protocol):
+    """Methods of ``torch.Tensor`` that convert it to numpy; torch itself need not be imported."""
+
+    def detach(self) -> Self: ...
+    def cpu(self) -> Self: ...
+    def float(self) -> Self: ...
+    def is_floating_point(self) -> bool: ...
+    def element_size(self) -> int: ...
+    def numpy(self) -> npt.NDArray[np.generic]: ...
+
+
+Values: TypeAlias = npt.ArrayLike | TensorLike
 """Array, sequence, or tensor of any device and dtype."""
 FloatArray: TypeAlias = npt.NDArray[np.float64]
 IntArray: TypeAlias = npt.NDArray[np.int64]
 BoolArray: TypeAlias = npt.NDArray[np.bool_]
+Floating: TypeAlias = npt.NDArray[np.floating]
+"""Array of float32 or float64."""
+
+Key = TypeVar("Key", np.int64, np.float64)
 
 # A row of C probabilities rounded to float16 sums to one within 2^-11 + C·2^-25, rounded to bfloat16 within
 # about 2^-9: a tolerance of 0.005 accepts both and still rejects logits, percentages and incomplete rows.
@@ -32,28 +48,99 @@ _NO_LOGITS = "pass softmax probabilities, not percentages or logits (RunningMetr
 _CHUNK_ENTRIES = 1 << 20  # 8 MiB of float64 at a time, for any N and C
 
 
-class Rows(Protocol):
-    """Input of a metric for N images; shapes are (N,) unless noted."""
+class Confidences(Protocol):
+    """Confidence of N images and whether their predictions are correct."""
 
-    labels: IntArray
-    predictions: IntArray  # most probable classes; of tied classes, the first
-    confidences: FloatArray  # largest probabilities, at most one
+    @property
+    def confidences(self) -> FloatArray:
+        """Largest probabilities (N,), at most one."""
+
+    @property
+    def correct(self) -> BoolArray:
+        """Whether the predictions are the labels (N,)."""
+
+
+class Classes(Protocol):
+    """Predicted classes and labels of N images."""
+
+    @property
+    def labels(self) -> IntArray:
+        """Class indices (N,)."""
+
+    @property
+    def predictions(self) -> IntArray:
+        """Most probable classes (N,); of tied classes, the first."""
+
+    @property
+    def correct(self) -> BoolArray:
+        """Whether the predictions are the labels (N,)."""
+
+
+class Rows(Confidences, Classes, Protocol):
+    """Input of a metric for N images; shapes are (N,)."""
+
+    @property
+    def probabilities(self) -> FloatArray:
+        """Probabilities of the labels."""
+
+    @property
+    def ranks(self) -> IntArray:
+        """Number of classes that rank before the label; of tied classes, the first listed ranks higher."""
+
+    @property
+    def squares(self) -> FloatArray:
+        """Σ_c p_c²."""
+
+    @property
+    def entropies(self) -> FloatArray:
+        """−Σ_c p_c log p_c in nats."""
+
+
+class StoredRows(Rows, Protocol):
+    """Rows of a run, with the large probabilities of each image."""
+
+    @property
+    def top_counts(self) -> IntArray:
+        """Number of stored probabilities of each image (N,)."""
+
+    @property
+    def top_classes(self) -> IntArray:
+        """Classes of the stored probabilities (Σ top_counts,), image after image."""
+
+    @property
+    def top_probabilities(self) -> FloatArray:
+        """Stored probabilities (Σ top_counts,), with all above the lowest bin."""
+
+    @property
+    def class_sums(self) -> FloatArray:
+        """Σ_n p_nc (C,)."""
+
+
+@dataclass(frozen=True, eq=False)
+class ConfidenceRows:
+    """:class:`Confidences` without probabilities."""
+
+    confidences: FloatArray
     correct: BoolArray
-    probabilities: FloatArray  # of the labels
-    ranks: IntArray  # number of classes that rank before the label; of tied classes, the first listed ranks higher
-    squares: FloatArray  # Σ_c p_c²
-    entropies: FloatArray  # −Σ_c p_c log p_c in nats
-    top_counts: IntArray  # number of stored probabilities of each image
-    top_classes: IntArray  # (Σ top_counts,) their classes, image after image
-    top_probabilities: FloatArray  # (Σ top_counts,) the stored probabilities, with all above the lowest bin
-    class_sums: FloatArray  # (C,) Σ_n p_nc
+
+
+@dataclass(frozen=True, eq=False)
+class ClassRows:
+    """:class:`Classes` without probabilities."""
+
+    predictions: IntArray
+    labels: IntArray
+
+    @property
+    def correct(self) -> BoolArray:
+        return np.asarray(self.predictions == self.labels)
 
 
 @dataclass(frozen=True, eq=False)
 class DenseRows:
     """:class:`Rows` of all probabilities ``p`` (N, C); each attribute is computed once, on first use."""
 
-    p: npt.NDArray[Any]
+    p: Floating
     labels: IntArray
 
     @cached_property
@@ -96,11 +183,16 @@ class DenseRows:
             yield part, self.p[part].astype(np.float64)
 
 
-def to_numpy(values: Values, name: str) -> npt.NDArray[Any]:
+InputRows: TypeAlias = DenseRows | ConfidenceRows | ClassRows
+"""Rows of validated arguments of a metric."""
+AnyRows: TypeAlias = InputRows | StoredRows
+
+
+def to_numpy(values: Values, name: str) -> npt.NDArray[np.generic]:
     """Convert an array, tensor (any device and dtype) or sequence to numpy; float16 becomes float32."""
-    if hasattr(values, "detach"):  # a tensor; torch itself need not be imported
+    if hasattr(values, "detach"):
         tensor = values.detach().cpu()
-        if tensor.is_floating_point() and tensor.dtype.itemsize < 4:
+        if tensor.is_floating_point() and tensor.element_size() < 4:
             tensor = tensor.float()  # numpy has no bfloat16
         values = tensor.numpy()
     try:
@@ -110,7 +202,7 @@ def to_numpy(values: Values, name: str) -> npt.NDArray[Any]:
     return array.astype(np.float32) if array.dtype == np.float16 else array
 
 
-def _array(values: Values, name: str, shape: tuple[int | None, ...], kinds: str) -> npt.NDArray[Any]:
+def _array(values: Values, name: str, shape: tuple[int | None, ...], kinds: str) -> npt.NDArray[np.generic]:
     """Validate shape (None for any size of at least 1) and dtype kinds."""
     array = to_numpy(values, name)
     fits = array.ndim == len(shape) and all(n > 0 and m in (None, n) for n, m in zip(array.shape, shape, strict=True))
@@ -122,9 +214,9 @@ def _array(values: Values, name: str, shape: tuple[int | None, ...], kinds: str)
     return array
 
 
-def check_probabilities(probabilities: Values, labels: Values) -> tuple[npt.NDArray[Any], IntArray]:
+def check_probabilities(probabilities: Values, labels: Values) -> tuple[Floating, IntArray]:
     """Validate (N, C) probabilities, float32 or float64, and (N,) labels."""
-    p = _array(probabilities, "probabilities", (None, None), "f")
+    p = cast(Floating, _array(probabilities, "probabilities", (None, None), "f"))
     y = _array(labels, "labels", (len(p),), "iu").astype(np.int64)
     outside = (y < 0) | (y >= p.shape[1])
     if outside.any():
@@ -142,7 +234,7 @@ def check_probabilities(probabilities: Values, labels: Values) -> tuple[npt.NDAr
     return p, y
 
 
-def check_confidence(confidence: Values, correct: Values) -> SimpleNamespace:
+def check_confidence(confidence: Values, correct: Values) -> ConfidenceRows:
     """Validate confidences (N,) in [0, 1] and correct flags (N,) and return them as rows."""
     c = _array(confidence, "confidence", (None,), "fiu").astype(np.float64)
     right = _array(correct, "correct", c.shape, "biuf")
@@ -152,14 +244,14 @@ def check_confidence(confidence: Values, correct: Values) -> SimpleNamespace:
         raise OtptError(f"expected confidence between 0 and 1, but got {c[at]:.6g} at position {at}.")
     if not np.isin(right, (0, 1)).all():
         raise OtptError("expected correct as booleans or zeros and ones, but got other values.")
-    return SimpleNamespace(confidences=c, correct=right.astype(np.bool_))
+    return ConfidenceRows(c, right.astype(np.bool_))
 
 
-def check_classes(predictions: Values, labels: Values) -> SimpleNamespace:
+def check_classes(predictions: Values, labels: Values) -> ClassRows:
     """Validate predicted classes (N,) and labels (N,) and return them as rows."""
     first = _array(predictions, "predictions", (None,), "iu").astype(np.int64)
     y = _array(labels, "labels", first.shape, "iu").astype(np.int64)
-    return SimpleNamespace(predictions=first, labels=y, correct=first == y)
+    return ClassRows(first, y)
 
 
 def check_count(name: str, count: int, *, most: int | None = None) -> None:
@@ -177,10 +269,10 @@ def check_bins(n_bins: int, side: str = "right", *, most: int | None = None) -> 
         raise OtptError(f"expected side 'right' for (lo, hi] or 'left' for [lo, hi), but got {side!r}.")
 
 
-def sums_by(keys: IntArray | FloatArray, values: FloatArray) -> tuple[npt.NDArray[Any], FloatArray]:
+def sums_by(keys: npt.NDArray[Key], values: FloatArray | BoolArray) -> tuple[npt.NDArray[Key], FloatArray]:
     """Sum the columns of ``values`` (R, N) by key (N,); return the sorted keys (G,) and the sums (R, G)."""
     order = np.argsort(keys, kind="stable")
-    found, starts = np.unique(keys[order], return_index=True)
-    if not len(found):
-        return found, np.zeros((len(values), 0))
-    return found, np.add.reduceat(values[:, order], starts, axis=1)
+    distinct, starts = np.unique(keys[order], return_index=True)
+    if not len(distinct):
+        return distinct, np.zeros((len(values), 0))
+    return distinct, np.add.reduceat(values[:, order], starts, axis=1)

@@ -8,20 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from otpt.errors import OtptError
+from otpt.metrics.inputs import BoolArray, FloatArray, Values, to_numpy
 
 EASY = 0.01
 """Probability below which an absent label is an easy negative."""
 
 
-def _check(probabilities: Any, present: Any) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
-    p, y = np.asarray(probabilities, np.float64), np.asarray(present, bool)
+def _check(probabilities: Values, present: Values) -> tuple[FloatArray, BoolArray]:
+    p = np.asarray(to_numpy(probabilities, "probabilities"), np.float64)
+    y = np.asarray(to_numpy(present, "labels"), np.bool_)
     if p.ndim != 2 or p.shape != y.shape or p.size == 0:
         raise OtptError(f"Probabilities have shape {p.shape} and labels {y.shape}; expected (N, C) for both.")
     if not np.isfinite(p).all() or p.min() < 0 or p.max() > 1:
@@ -29,18 +29,18 @@ def _check(probabilities: Any, present: Any) -> tuple[npt.NDArray[np.float64], n
     return p, y
 
 
-def mean_average_precision(probabilities: Any, present: Any) -> float:
+def mean_average_precision(probabilities: Values, present: Values) -> float:
     """Compute the average precision, averaged over the labels that occur; nan if none does.
 
     >>> mean_average_precision([[0.9, 0.2], [0.4, 0.6]], [[1, 0], [0, 1]])
     1.0
     """
     p, y = _check(probabilities, present)
-    found = [_average_precision(p[:, c], y[:, c]) for c in range(y.shape[1]) if y[:, c].any()]
-    return float(np.mean(found)) if found else float("nan")
+    of_labels = [_average_precision(p[:, c], y[:, c]) for c in range(y.shape[1]) if y[:, c].any()]
+    return float(np.mean(of_labels)) if of_labels else float("nan")
 
 
-def _average_precision(p: npt.NDArray[np.float64], y: npt.NDArray[np.bool_]) -> float:
+def _average_precision(p: FloatArray, y: BoolArray) -> float:
     """Compute Σ_k (R_k − R_{k−1})·P_k over the distinct scores in descending order."""
     order = np.argsort(-p, kind="stable")
     last = np.append(np.diff(p[order]) != 0, True)  # images with equal scores count together
@@ -48,7 +48,7 @@ def _average_precision(p: npt.NDArray[np.float64], y: npt.NDArray[np.bool_]) -> 
     return float((np.diff(right, prepend=0) / y.sum() * right / chosen).sum())
 
 
-def multi_label_f1(probabilities: Any, present: Any, *, threshold: float = 0.5, average: str = "micro") -> float:
+def multi_label_f1(probabilities: Values, present: Values, *, threshold: float = 0.5, average: str = "micro") -> float:
     """Compute F1 at a threshold, over all pairs ("micro") or as the mean over labels ("macro").
 
     >>> multi_label_f1([[0.9, 0.6], [0.4, 0.6]], [[1, 0], [0, 1]])
@@ -61,11 +61,11 @@ def multi_label_f1(probabilities: Any, present: Any, *, threshold: float = 0.5, 
     chosen = p >= threshold
     right = np.asarray((chosen & y).sum(axis=axis), np.float64)
     both = np.asarray(chosen.sum(axis=axis) + y.sum(axis=axis), np.float64)
-    known = both > 0
-    return float(np.mean(2 * right[known] / both[known])) if known.any() else float("nan")
+    defined = both > 0
+    return float(np.mean(2 * right[defined] / both[defined])) if defined.any() else float("nan")
 
 
-def multi_label_ece(probabilities: Any, present: Any, *, n_bins: int = 15, easy_negatives: bool = True) -> float:
+def multi_label_ece(probabilities: Values, present: Values, *, n_bins: int = 15, easy_negatives: bool = True) -> float:
     """Compute the expected calibration error over pairs of image and label, with equal-width bins.
 
     Σ_b |Σ_{i∈b} (p_i − y_i)| / n over the pairs i. For ``easy_negatives`` see the module.
@@ -84,15 +84,17 @@ def multi_label_ece(probabilities: Any, present: Any, *, n_bins: int = 15, easy_
     return float(np.abs(np.bincount(bins, weights=p - y, minlength=n_bins)).sum() / p.size)
 
 
-def classwise_label_ece(probabilities: Any, present: Any, *, n_bins: int = 15, easy_negatives: bool = True) -> float:
+def classwise_label_ece(
+    probabilities: Values, present: Values, *, n_bins: int = 15, easy_negatives: bool = True
+) -> float:
     """Compute the calibration error of each label, averaged over the labels with a pair."""
     p, y = _check(probabilities, present)
     columns = [(p[:, c : c + 1], y[:, c : c + 1]) for c in range(p.shape[1])]
-    found = [multi_label_ece(*each, n_bins=n_bins, easy_negatives=easy_negatives) for each in columns]
-    return float(np.nanmean(found)) if np.isfinite(found).any() else float("nan")
+    errors = [multi_label_ece(*column, n_bins=n_bins, easy_negatives=easy_negatives) for column in columns]
+    return float(np.nanmean(errors)) if np.isfinite(errors).any() else float("nan")
 
 
-def multi_label_nll(probabilities: Any, present: Any) -> float:
+def multi_label_nll(probabilities: Values, present: Values) -> float:
     """Compute the mean of −y log p − (1 − y) log(1 − p) over all pairs, p clipped to [1e-12, 1 − 1e-12]."""
     p, y = _check(probabilities, present)
     p = np.clip(p, 1e-12, 1 - 1e-12)
@@ -118,32 +120,34 @@ OF_ONE_LABEL = {"map": "AP %", "micro_f1": "F1 %", "label_ece": "ECE %", "label_
 
 
 def multi_label_intervals(
-    probabilities: Any, present: Any, *, n_bins: int = 15, resamples: int = 200, metrics: Iterable[str] = METRICS
+    probabilities: Values, present: Values, *, n_bins: int = 15, resamples: int = 200, metrics: Iterable[str] = METRICS
 ) -> dict[str, tuple[float, float, float]]:
     """Return metrics with 95 % intervals over images, {name: (value, low, high)}, fractions in percent."""
     p, y = _check(probabilities, present)
     draws = np.random.default_rng(0).integers(0, len(p), (resamples, len(p)))
-    found = {}
+    intervals = {}
     for name in metrics:
         title, metric = METRICS[name]
         scale = 100.0 if title.endswith("%") else 1.0
-        values = [metric(p[each], y[each], n_bins=n_bins) for each in draws]
+        values = [metric(p[draw], y[draw], n_bins=n_bins) for draw in draws]
         low, high = np.nanpercentile(values, [2.5, 97.5]) if np.isfinite(values).any() else (np.nan, np.nan)
-        found[name] = scale * metric(p, y, n_bins=n_bins), scale * float(low), scale * float(high)
-    return found
+        intervals[name] = scale * metric(p, y, n_bins=n_bins), scale * float(low), scale * float(high)
+    return intervals
 
 
-def multi_label_table(probabilities: Any, present: Any, labels: Sequence[str], *, n_bins: int = 15) -> pd.DataFrame:
+def multi_label_table(
+    probabilities: Values, present: Values, labels: Sequence[str], *, n_bins: int = 15
+) -> pd.DataFrame:
     """Return the metrics over all labels and of each label, with 95 % intervals over images.
 
     The columns are label ("" for all), images (with this label, or any), metric, value, low and high.
     """
     p, y = _check(probabilities, present)
-    rows: list[tuple[Any, ...]] = []
+    rows: list[tuple[str, int, str, float, float, float]] = []
     for column, label in enumerate(("", *labels), start=-1):
-        own = slice(None) if column < 0 else slice(column, column + 1)
+        part = slice(None) if column < 0 else slice(column, column + 1)
         metrics = METRICS if column < 0 else OF_ONE_LABEL
-        found = multi_label_intervals(p[:, own], y[:, own], n_bins=n_bins, metrics=metrics)
-        images = int(y[:, own].any(axis=1).sum())
-        rows += [(label, images, metric, *values) for metric, values in found.items()]
+        intervals = multi_label_intervals(p[:, part], y[:, part], n_bins=n_bins, metrics=metrics)
+        images = int(y[:, part].any(axis=1).sum())
+        rows += [(label, images, metric, *values) for metric, values in intervals.items()]
     return pd.DataFrame(rows, columns=["label", "images", "metric", "value", "low", "high"])

@@ -5,13 +5,20 @@ Values are fractions between 0 and 1 or numbers in their natural unit, never per
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
 from otpt.errors import OtptError
-from otpt.metrics.inputs import BoolArray, FloatArray, Rows, Values, check_count, sums_by
+from otpt.metrics.inputs import (
+    BoolArray,
+    Classes,
+    ConfidenceRows,
+    Confidences,
+    FloatArray,
+    Rows,
+    Values,
+    check_count,
+    sums_by,
+)
 from otpt.metrics.table import NLL_FLOOR, metric, rows_of
 
 
@@ -25,12 +32,12 @@ def confidence_and_correct(probabilities: Values, labels: Values) -> tuple[Float
     return rows.confidences, rows.correct
 
 
-def _mean(values: npt.NDArray[Any], weights: FloatArray) -> FloatArray:
+def _mean(values: FloatArray | BoolArray, weights: FloatArray) -> FloatArray:
     return np.asarray((weights * values).sum(axis=1) / len(values))
 
 
 @metric("accuracy", "accuracy", short="Acc.", best="higher")
-def accuracy(rows: Rows, weights: FloatArray, *, top: int = 1) -> FloatArray:
+def accuracy(rows: Rows | ConfidenceRows, weights: FloatArray, *, top: int = 1) -> FloatArray:
     """Fraction of images whose label is among the ``top`` most probable classes, in [0, 1].
 
     Of tied classes the one listed first ranks higher. With no more than ``top`` classes it is 1.
@@ -39,9 +46,11 @@ def accuracy(rows: Rows, weights: FloatArray, *, top: int = 1) -> FloatArray:
     0.5
     """
     check_count("top", top)
-    if top > 1 and not hasattr(rows, "ranks"):
+    if top == 1:
+        return _mean(rows.correct, weights)
+    if isinstance(rows, ConfidenceRows):
         raise OtptError("an accuracy with top > 1 needs probabilities of shape (N, C) and labels.")
-    return _mean(rows.correct if top == 1 else rows.ranks < top, weights)
+    return _mean(rows.ranks < top, weights)
 
 
 @metric("top5_accuracy", "top-5", short="Top-5", best="higher", needs="rows")
@@ -51,7 +60,7 @@ def top5_accuracy(rows: Rows, weights: FloatArray) -> FloatArray:
 
 
 @metric("macro_f1", "macro F1", short="F1", best="higher", needs="classes")
-def macro_f1(rows: Rows, weights: FloatArray) -> FloatArray:
+def macro_f1(rows: Classes, weights: FloatArray) -> FloatArray:
     """Mean over classes of F1_c = 2·TP_c/(n_c + m_c), in [0, 1]; also of predicted classes (N,) and labels (N,).
 
     TP_c counts the correct predictions of class c, n_c its images, m_c the predictions of it. The mean is over the
@@ -82,7 +91,7 @@ def brier_score(rows: Rows, weights: FloatArray) -> FloatArray:
 
 
 @metric("top_label_brier", "top-label Brier", unit="")
-def top_label_brier_score(rows: Rows, weights: FloatArray) -> FloatArray:
+def top_label_brier_score(rows: Confidences, weights: FloatArray) -> FloatArray:
     """Top-label Brier score (1/N) Σ_n (conf_n − correct_n)², in [0, 1].
 
     >>> round(top_label_brier_score([0.8, 0.5], [1, 0]), 12)
@@ -109,7 +118,7 @@ def negative_log_likelihood(rows: Rows, weights: FloatArray, *, floor: float = N
 
 
 @metric("confidence", "confidence", best=None)
-def mean_confidence(rows: Rows, weights: FloatArray) -> FloatArray:
+def mean_confidence(rows: Confidences, weights: FloatArray) -> FloatArray:
     """Mean confidence, in [0, 1].
 
     >>> round(mean_confidence([[0.9, 0.1], [0.8, 0.2]], [0, 1]), 12)
@@ -119,7 +128,7 @@ def mean_confidence(rows: Rows, weights: FloatArray) -> FloatArray:
 
 
 @metric("overconfidence", "over-confidence", short="Over-conf.", best="zero", range=(-1.0, 1.0))
-def overconfidence(rows: Rows, weights: FloatArray) -> FloatArray:
+def overconfidence(rows: Confidences, weights: FloatArray) -> FloatArray:
     """Mean confidence minus accuracy, in [−1, 1]: positive for an over-confident model.
 
     >>> round(overconfidence([[0.9, 0.1], [0.8, 0.2]], [0, 1]), 12)

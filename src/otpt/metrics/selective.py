@@ -10,11 +10,11 @@ from __future__ import annotations
 import numpy as np
 
 from otpt.errors import OtptError
-from otpt.metrics.inputs import FloatArray, Rows, Values, sums_by
+from otpt.metrics.inputs import Confidences, FloatArray, Values, sums_by
 from otpt.metrics.table import METRICS, metric, rows_of
 
 
-def _right_and_wrong(rows: Rows, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _right_and_wrong(rows: Confidences, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Count correct and wrong predictions for each distinct confidence, largest first: two arrays (R, G)."""
     _, right = sums_by(-rows.confidences, weights * rows.correct)
     return right, sums_by(-rows.confidences, weights)[1] - right
@@ -25,7 +25,7 @@ def _fraction(numerator: FloatArray, denominator: FloatArray) -> FloatArray:
 
 
 @metric("auroc", "AUROC", best="higher")
-def misclassification_auroc(rows: Rows, weights: FloatArray) -> FloatArray:
+def misclassification_auroc(rows: Confidences, weights: FloatArray) -> FloatArray:
     """AUROC = P(confidence of a correct prediction > confidence of a wrong one), ties counted half; 1 is best.
 
     nan where no prediction, or every prediction, is correct.
@@ -40,7 +40,7 @@ def misclassification_auroc(rows: Rows, weights: FloatArray) -> FloatArray:
 
 
 @metric("fpr95", "FPR95")
-def fpr95(rows: Rows, weights: FloatArray) -> FloatArray:
+def fpr95(rows: Confidences, weights: FloatArray) -> FloatArray:
     """Fraction of the wrong predictions with confidence ≥ t, where t accepts 95 % of the correct ones; 0 is best.
 
     t is the largest confidence with at least 95 % of the correct predictions at or above it; nan as for the AUROC.
@@ -51,12 +51,12 @@ def fpr95(rows: Rows, weights: FloatArray) -> FloatArray:
     right, wrong = _right_and_wrong(rows, weights)
     accepted, passed = np.cumsum(right, axis=1), np.cumsum(wrong, axis=1)
     at = np.argmax(20.0 * accepted >= 19.0 * accepted[:, -1:], axis=1)  # integers avoid rounding of 95 %
-    found = np.take_along_axis(passed, at[:, None], axis=1)[:, 0]
-    return _fraction(np.where(accepted[:, -1] > 0, found, np.nan), passed[:, -1])
+    above = np.take_along_axis(passed, at[:, None], axis=1)[:, 0]
+    return _fraction(np.where(accepted[:, -1] > 0, above, np.nan), passed[:, -1])
 
 
 @metric("aurc", "AURC")
-def aurc(rows: Rows, weights: FloatArray) -> FloatArray:
+def aurc(rows: Confidences, weights: FloatArray) -> FloatArray:
     """AURC, the area under the risk–coverage curve: (1/N) Σ_n e_n/n; 0 is best.
 
     >>> round(aurc([0.9, 0.8, 0.7, 0.6], [1, 0, 1, 1]), 12)
@@ -76,7 +76,7 @@ def aurc(rows: Rows, weights: FloatArray) -> FloatArray:
 
 
 @metric("excess_aurc", "E-AURC")
-def excess_aurc(rows: Rows, weights: FloatArray) -> FloatArray:
+def excess_aurc(rows: Confidences, weights: FloatArray) -> FloatArray:
     """E-AURC = AURC − (r + (1 − r)·ln(1 − r)) with the error rate r, the excess over a perfect order.
 
     The bracket is the area for many images if all wrong predictions come last. Never negative; for few images a perfect
@@ -88,7 +88,7 @@ def excess_aurc(rows: Rows, weights: FloatArray) -> FloatArray:
 
 
 @metric("selective_accuracy", "accuracy@80", short="Acc.@80", best="higher")
-def selective_accuracy(rows: Rows, weights: FloatArray, *, coverage: float = 0.8) -> FloatArray:
+def selective_accuracy(rows: Confidences, weights: FloatArray, *, coverage: float = 0.8) -> FloatArray:
     """Accuracy of the ⌈coverage·N⌉ most confident predictions.
 
     >>> selective_accuracy([0.9, 0.8, 0.7, 0.6], [1, 1, 1, 0], coverage=0.75)
@@ -104,7 +104,7 @@ def selective_accuracy(rows: Rows, weights: FloatArray, *, coverage: float = 0.8
 
 
 @metric("coverage_at_risk", "coverage@5", short="Cov.@5", best="higher")
-def coverage_at_risk(rows: Rows, weights: FloatArray, *, risk: float = 0.05) -> FloatArray:
+def coverage_at_risk(rows: Confidences, weights: FloatArray, *, risk: float = 0.05) -> FloatArray:
     """Largest coverage of a confidence threshold with a risk of at most ``risk``, or 0.
 
     >>> coverage_at_risk([0.9, 0.8, 0.7, 0.6], [1, 1, 0, 0], risk=0.4)

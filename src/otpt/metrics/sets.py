@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 from scipy import special
 
 from otpt.errors import OtptError
 from otpt.metrics.inputs import BoolArray, FloatArray
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
 
 
 @dataclass(frozen=True)
@@ -34,7 +30,7 @@ class SetMetrics:
     risk: float | None = None
     risk_interval: tuple[float, float] | None = None
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, float | list[float]]:
         """Return plain data without missing values."""
         return {
             name: list(value) if isinstance(value, tuple) else value
@@ -44,7 +40,7 @@ class SetMetrics:
 
 
 def set_metrics(
-    correct: npt.NDArray[Any],
+    correct: BoolArray,
     *,
     covered: BoolArray | None = None,
     sizes: FloatArray | None = None,
@@ -55,18 +51,23 @@ def set_metrics(
     >>> set_metrics(np.array([True, False]), answered=np.array([True, False])).risk
     0.0
     """
-    found: dict[str, Any] = {}
+    metrics = SetMetrics()
     if covered is not None and sizes is not None:
         hits = int(np.sum(covered))
-        found["coverage"], found["coverage_interval"] = hits / len(covered), clopper_pearson(hits, len(covered))
-        found["set_size"], found["singletons"] = float(np.mean(sizes)), float(np.mean(sizes == 1))
+        metrics = replace(
+            metrics,
+            coverage=hits / len(covered),
+            coverage_interval=clopper_pearson(hits, len(covered)),
+            set_size=float(np.mean(sizes)),
+            singletons=float(np.mean(sizes == 1)),
+        )
     if answered is not None:
         count = int(np.sum(answered))
-        found["answered"] = count / len(answered)
+        metrics = replace(metrics, answered=count / len(answered))
         if count:
             wrong = int(np.sum(answered & ~correct))
-            found["risk"], found["risk_interval"] = wrong / count, clopper_pearson(wrong, count)
-    return SetMetrics(**found)
+            metrics = replace(metrics, risk=wrong / count, risk_interval=clopper_pearson(wrong, count))
+    return metrics
 
 
 def lower_confidence_bound(successes: int, trials: int, alpha: float) -> float:

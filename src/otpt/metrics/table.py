@@ -11,14 +11,19 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any, Concatenate, Literal, ParamSpec
+from typing import Concatenate, Literal, ParamSpec, TypeAlias, TypeVar, cast, overload
 
 import numpy as np
 
 from otpt.errors import OtptError, unknown
 from otpt.metrics.inputs import (
+    AnyRows,
+    ClassRows,
+    ConfidenceRows,
     DenseRows,
     FloatArray,
+    InputRows,
+    StoredRows,
     Values,
     check_bins,
     check_classes,
@@ -28,6 +33,8 @@ from otpt.metrics.inputs import (
 )
 
 P = ParamSpec("P")
+R = TypeVar("R")
+Function: TypeAlias = Callable[Concatenate[Values, Values, P], float]
 Best = Literal["higher", "lower", "zero"]
 Needs = Literal["confidence", "classes", "rows", "probabilities"]
 
@@ -49,7 +56,8 @@ class Metric:
         needs: "confidence" (and correct), "classes" (predicted, and labels), "rows" as runs store them, or all
             "probabilities".
         compute: function of rows, weights (R, N) and options, which returns (R,).
-        options: names of the options of ``compute``, such as n_bins.
+        function: public function of (probabilities, labels) or (confidence, correct), and options.
+        options: names of the options of both functions, such as n_bins.
     """
 
     name: str
@@ -61,6 +69,7 @@ class Metric:
     aliases: tuple[str, ...]
     needs: Needs
     compute: Callable[..., FloatArray]
+    function: Callable[..., float]
     options: tuple[str, ...]
 
     @property
@@ -80,11 +89,11 @@ class Metric:
             return "–"
         return percent(value, digits) if self.unit == "%" else f"{value:.{digits + 2}f}"
 
-    def resampled(self, rows: Any, weights: FloatArray, **options: Any) -> FloatArray:
+    def resampled(self, rows: AnyRows, weights: FloatArray, **options: object) -> FloatArray:
         """Compute the metric of each of R resamples; options that do not apply are ignored."""
         return self.compute(rows, weights, **{name: options[name] for name in self.options if name in options})
 
-    def value(self, rows: Any, **options: Any) -> float:
+    def value(self, rows: AnyRows, **options: object) -> float:
         """Compute the metric of rows; nan where it is not defined."""
         return float(self.resampled(rows, np.ones((1, len(rows.correct))), **options)[0])
 
@@ -106,13 +115,31 @@ def get_metric(name: str) -> Metric:
     'sce'
     """
     wanted = name.lower().replace("-", "_")
-    for each in METRICS.values():
-        if wanted == each.name or wanted in each.aliases:
-            return each
+    for metric in METRICS.values():
+        if wanted == metric.name or wanted in metric.aliases:
+            return metric
     raise unknown("metric", name, METRICS)
 
 
-def rows_of(first: Values, second: Values, needs: Needs = "confidence", name: str = "This metric") -> Any:
+@overload
+def rows_of(
+    first: Values, second: Values, needs: Literal["confidence"] = "confidence", name: str = ...
+) -> DenseRows | ConfidenceRows: ...
+
+
+@overload
+def rows_of(first: Values, second: Values, needs: Literal["classes"], name: str = ...) -> DenseRows | ClassRows: ...
+
+
+@overload
+def rows_of(first: Values, second: Values, needs: Literal["rows", "probabilities"], name: str = ...) -> DenseRows: ...
+
+
+@overload
+def rows_of(first: Values, second: Values, needs: Needs, name: str = ...) -> InputRows: ...
+
+
+def rows_of(first: Values, second: Values, needs: Needs = "confidence", name: str = "This metric") -> InputRows:
     """Validate (probabilities, labels), or, where sufficient, (confidence, correct) or (classes, labels)."""
     if to_numpy(first, "probabilities").ndim != 1:
         return DenseRows(*check_probabilities(first, second))
@@ -122,7 +149,7 @@ def rows_of(first: Values, second: Values, needs: Needs = "confidence", name: st
         return check_classes(first, second)
     raise OtptError(
         f"{name} needs probabilities of shape (N, C) and labels; confidence and correct suffice for: "
-        f"{', '.join(each.name for each in METRICS.values() if each.needs == 'confidence')}."
+        f"{', '.join(metric.name for metric in METRICS.values() if metric.needs == 'confidence')}."
     )
 
 
@@ -135,28 +162,36 @@ def metric(
     unit: str = "%",
     range: tuple[float, float] = (0.0, 1.0),
     needs: Needs = "confidence",
-) -> Callable[[Callable[Concatenate[Any, FloatArray, P], FloatArray]], Callable[Concatenate[Values, Values, P], float]]:
+) -> Callable[[Callable[Concatenate[R, FloatArray, P], FloatArray]], Function[P]]:
     """Register a function of rows and weights and turn it into a function of (probabilities, labels)."""
 
-    def register(
-        compute: Callable[Concatenate[Any, FloatArray, P], FloatArray],
-    ) -> Callable[Concatenate[Values, Values, P], float]:
+    def register(compute: Callable[Concatenate[R, FloatArray, P], FloatArray]) -> Function[P]:
         options = list(inspect.signature(compute).parameters.values())[2:]
-        known = tuple(dict.fromkeys((compute.__name__, *aliases)))
-        METRICS[name] = Metric(
-            name, title, short or title, best, unit, range, known, needs, compute, tuple(each.name for each in options)
-        )
 
-        def function(probabilities: Values, labels: Values, *args: P.args, **options: P.kwargs) -> float:
+        def function(probabilities: Values, labels: Values, *args: P.args, **kwargs: P.kwargs) -> float:
             rows = rows_of(probabilities, labels, needs, compute.__name__)
-            return float(compute(rows, np.ones((1, len(rows.correct))), *args, **options)[0])
+            weights = np.ones((1, len(rows.correct)))
+            return float(compute(cast(R, rows), weights, *args, **kwargs)[0])  # the rows that the metric needs
 
-        given = ("confidence", "correct") if needs == "confidence" else ("probabilities", "labels")
+        inputs = ("confidence", "correct") if needs == "confidence" else ("probabilities", "labels")
         kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-        arguments = [*(inspect.Parameter(each, kind, annotation=Values) for each in given), *options]
+        parameters = [*(inspect.Parameter(input, kind, annotation=Values) for input in inputs), *options]
         function.__name__ = function.__qualname__ = compute.__name__
         function.__doc__, function.__module__ = compute.__doc__, compute.__module__
-        vars(function)["__signature__"] = inspect.Signature(arguments, return_annotation=float)
+        vars(function)["__signature__"] = inspect.Signature(parameters, return_annotation=float)
+        METRICS[name] = Metric(
+            name=name,
+            title=title,
+            short=short or title,
+            best=best,
+            unit=unit,
+            range=range,
+            aliases=tuple(dict.fromkeys((compute.__name__, *aliases))),
+            needs=needs,
+            compute=compute,
+            function=function,
+            options=tuple(option.name for option in options),
+        )
         return function  # type: ignore[return-value]  # the two arguments may also be named
 
     return register
@@ -193,13 +228,13 @@ class Metrics:
     n_bins: int
     side: str
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, int | float | str | None]:
         """Return plain numbers by name."""
         return asdict(self)
 
     def as_percent(self, digits: int = 2) -> dict[str, str]:
         """Format the metrics as published tables do; see :meth:`otpt.metrics.Metric.format`."""
-        values = self.as_dict()
+        values: dict[str, float | None] = asdict(self)
         return {name: METRICS[name].format(values[name], digits) for name in values if name in METRICS}
 
 
@@ -214,13 +249,24 @@ def evaluate(
     return evaluate_rows(DenseRows(*check_probabilities(probabilities, labels)), n_bins=n_bins, side=side, floor=floor)
 
 
-def evaluate_rows(rows: Any, *, n_bins: int = 20, side: str = "right", floor: float = NLL_FLOOR) -> Metrics:
+def evaluate_rows(
+    rows: DenseRows | StoredRows, *, n_bins: int = 20, side: str = "right", floor: float = NLL_FLOOR
+) -> Metrics:
     """Compute every metric of :class:`~otpt.metrics.inputs.Rows`, such as the rows of a run."""
     check_bins(n_bins, side)
-    values: dict[str, Any] = {}
+    values: dict[str, float] = {}
     for name, metric in METRICS.items():
         if metric.needs != "probabilities":
-            value = metric.value(rows, n_bins=n_bins, side=side, floor=floor)
-            values[name] = None if np.isnan(value) else value
+            values[name] = metric.value(rows, n_bins=n_bins, side=side, floor=floor)
     classes = rows.p.shape[1] if isinstance(rows, DenseRows) else len(rows.class_sums)
-    return Metrics(images=len(rows.labels), classes=classes, **values, n_bins=int(n_bins), side=side)
+    auroc = values.pop("auroc")
+    fpr = values.pop("fpr95")
+    return Metrics(
+        images=len(rows.labels),
+        classes=classes,
+        **values,
+        auroc=None if np.isnan(auroc) else auroc,
+        fpr95=None if np.isnan(fpr) else fpr,
+        n_bins=int(n_bins),
+        side=side,
+    )

@@ -12,6 +12,7 @@ from otpt.prompts.encoders import (
     template_features,
 )
 from otpt.prompts.prompt import (
+    DEFAULT_PROMPT,
     DEFAULT_PROMPTS,
     Descriptions,
     FixedTexts,
@@ -20,10 +21,12 @@ from otpt.prompts.prompt import (
     TextFeatures,
     dataset_templates,
     published_templates,
+    read_texts,
 )
 from otpt.prompts.tokens import PromptTokens, check_class_names, tokenize_prompts
 
 __all__ = [
+    "DEFAULT_PROMPT",
     "DEFAULT_PROMPTS",
     "MEMORY_BUDGET",
     "Descriptions",
@@ -42,6 +45,7 @@ __all__ = [
     "description_features",
     "prompt_encoder",
     "published_templates",
+    "read_texts",
     "template_features",
     "tokenize_prompts",
 ]

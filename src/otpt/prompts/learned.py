@@ -21,11 +21,12 @@ import hashlib
 import io
 import json
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import ClassVar, TypeAlias
+from typing import ClassVar, TypeAlias, TypeVar
 
 import torch
 from safetensors.torch import save
@@ -42,8 +43,41 @@ ALONE = "coop="
 _NET = ("meta_net.linear1.weight", "meta_net.linear1.bias", "meta_net.linear2.weight", "meta_net.linear2.bias")
 
 
+class _Learned(ABC):
+    """Base class of learned prompts, which are equal if their fingerprints are.
+
+    Attributes:
+        kind: init that uses it.
+    """
+
+    kind: ClassVar[str]
+
+    @abstractmethod
+    def state(self) -> dict[str, Tensor]:
+        """Return the tensors under the names of published checkpoints."""
+
+    def _facts(self) -> str:
+        """Return what the fingerprint includes besides the tensors."""
+        return ""
+
+    @cached_property
+    def digest(self) -> str:
+        """Digest of kind, tensor names, shapes and values, as 32 hexadecimal digits; see :func:`fingerprint`."""
+        digest = hashlib.sha256(f"{self.kind}{self._facts()}".encode())
+        for name, tensor in sorted(self.state().items()):
+            digest.update(f"\n{name}:{tuple(tensor.shape)}:".encode())
+            digest.update(tensor.detach().float().cpu().contiguous().numpy().tobytes())
+        return digest.hexdigest()[:32]
+
+    def __eq__(self, other: object) -> bool:
+        return self.digest == other.digest if isinstance(other, _Learned) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+
 @dataclass(frozen=True, eq=False)
-class CoopContext:
+class CoopContext(_Learned):
     """Learned context of CoOp.
 
     Attributes:
@@ -65,9 +99,14 @@ class CoopContext:
         """Return the tensors under the names of CoOp checkpoints."""
         return {"ctx": self.vectors}
 
+    def _facts(self) -> str:
+        """Return the class names of a shared context, on which ``dac-base`` depends."""
+        shared = self.vectors.ndim == 2
+        return json.dumps(self.class_names) if shared and self.class_names is not None else ""
+
 
 @dataclass(frozen=True, eq=False)
-class CocoopContext:
+class CocoopContext(_Learned):
     """Learned context and meta-net of CoCoOp: ctx_x = ctx + W₂·relu(W₁x + b₁) + b₂ for an image feature x.
 
     Attributes:
@@ -117,7 +156,7 @@ class CocoopContext:
 
 
 @dataclass(frozen=True, eq=False)
-class MaplePrompts:
+class MaplePrompts(_Learned):
     """Learned prompts of MaPLe: n prompts in each of the first J layers of both towers.
 
     Image prompts are P_l = T_l·A_lᵀ + a_l for l = 0 … J − 1, with the context T_0, deep text prompts T_1 … T_{J−1} and
@@ -187,13 +226,7 @@ def fingerprint(learned: LearnedPrompt) -> str:
 
     It includes the class names of a shared CoOp context, on which ``dac-base`` depends.
     """
-    digest = hashlib.sha256(learned.kind.encode())
-    if isinstance(learned, CoopContext) and learned.class_names is not None and learned.vectors.ndim == 2:
-        digest.update(json.dumps(learned.class_names).encode())
-    for name, tensor in sorted(learned.state().items()):
-        digest.update(f"\n{name}:{tuple(tensor.shape)}:".encode())
-        digest.update(tensor.detach().float().cpu().contiguous().numpy().tobytes())
-    return digest.hexdigest()[:32]
+    return learned.digest
 
 
 ContextSource: TypeAlias = str | Path | LearnedPrompt
@@ -209,15 +242,40 @@ def read_context(source: ContextSource) -> LearnedPrompt:
     return context_alone(learned) if str(source).startswith(ALONE) else learned
 
 
+Learned = TypeVar("Learned", bound=LearnedPrompt)
+
+
+def read_learned_as(kind: type[Learned], value: str | Path | Learned) -> Learned:
+    """Return a learned prompt of one class, reading its file if necessary.
+
+    Args:
+        kind: expected class, such as :class:`CoopContext`.
+        value: file, ``coop=FILE`` for the context alone, or an object of the class.
+
+    Raises:
+        OtptError: if the value or the content of the file is of another class.
+    """
+    learned: object = read_context(value) if isinstance(value, (str, Path)) else value
+    if isinstance(learned, kind):
+        return learned
+    if not isinstance(learned, LearnedPrompt):
+        raise OtptError(
+            f"The learned prompt is of type {type(learned).__name__!r}; expected a file or a {kind.__name__}."
+        )
+    subject = f"The file {str(value)!r} holds a" if isinstance(value, (str, Path)) else "The object is a"
+    remedy = f"; use {ALONE}FILE for its context alone" if kind is CoopContext else ""
+    raise OtptError(f"{subject} learned prompt of kind {learned.kind!r}; expected {kind.kind!r}{remedy}.")
+
+
 def read_contexts(sources: Sequence[ContextSource]) -> dict[str, LearnedPrompt]:
     """Return the learned prompts of several sources by init: "coop", "cocoop", "maple"."""
-    found: dict[str, LearnedPrompt] = {}
+    by_init: dict[str, LearnedPrompt] = {}
     for source in sources:
         learned = read_context(source)
-        if learned.kind in found:
+        if learned.kind in by_init:
             raise OtptError(f"There are two prompts of the kind {learned.kind!r}; expected one per data set.")
-        found[learned.kind] = learned
-    return found
+        by_init[learned.kind] = learned
+    return by_init
 
 
 @lru_cache(maxsize=4)
@@ -231,10 +289,10 @@ def read_learned(path: str | Path) -> LearnedPrompt:
     tensors, notes = read_tensors(Path(path), what="learned prompt", ignore_objects=True)
     inner = {name.removeprefix("prompt_learner."): tensor.float() for name, tensor in tensors.items()}
     parts = ("proj.", "compound_prompt", "meta_net.", "source.")
-    own = {name: tensor for name, tensor in inner.items() if name == "ctx" or name.startswith(parts)}
-    check_values(path, own)
+    prompts = {name: tensor for name, tensor in inner.items() if name == "ctx" or name.startswith(parts)}
+    check_values(path, prompts)
     try:
-        return _from_tensors(own, notes)
+        return _from_tensors(prompts, notes)
     except (KeyError, RuntimeError, TypeError, ValueError) as error:  # missing tensors or inconsistent shapes
         shown = ", ".join(list(tensors)[:6]) or "no tensor"
         reason = " ".join(str(error).split())
@@ -242,28 +300,36 @@ def read_learned(path: str | Path) -> LearnedPrompt:
         raise OtptError(f"The file {str(path)!r} is not a learned prompt: {missing}; it contains {shown}.") from error
 
 
-def _from_tensors(own: Mapping[str, Tensor], notes: Mapping[str, str]) -> LearnedPrompt:
+def _from_tensors(tensors: Mapping[str, Tensor], notes: Mapping[str, str]) -> LearnedPrompt:
     """Create a learned prompt, and evaluate it once to validate the shapes."""
     images = tuple(parse_json(notes.get("images", "[]")))
-    if any(name.startswith(("compound_prompt", "proj.")) for name in own):
-        deep = range(sum(name.startswith("compound_prompts_text.") for name in own))
-        texts = ["ctx", *(f"compound_prompts_text.{i}" for i in deep)]
-        couplings = ["proj", *(f"compound_prompt_projections.{i}" for i in deep)]
-        stacks = texts, [f"{name}.weight" for name in couplings], [f"{name}.bias" for name in couplings]
-        text, weights, biases = (torch.stack([own[name] for name in names]) for names in stacks)
-        known = "source.means" in own
-        source = {"means": own["source.means"], "variances": own["source.variances"]} if known else {}
-        maple = MaplePrompts(text, weights, biases, images=images, **source)
+    if any(name.startswith(("compound_prompt", "proj.")) for name in tensors):
+        maple = _maple(tensors, images)
         maple.visual()
         return maple
-    if any(name.startswith("meta_net.") for name in own):
-        cocoop = CocoopContext(own["ctx"], *(own[name] for name in _NET), images=images)
+    if any(name.startswith("meta_net.") for name in tensors):
+        cocoop = CocoopContext(tensors["ctx"], *(tensors[name] for name in _NET), images=images)
         cocoop.starts(torch.zeros(1, cocoop.weight1.shape[-1]))
         return cocoop
     class_names = parse_json(notes["class_names"]) if "class_names" in notes else None
-    coop = CoopContext(own["ctx"], None if class_names is None else tuple(class_names), images=images)
+    coop = CoopContext(tensors["ctx"], None if class_names is None else tuple(class_names), images=images)
     coop.prompt()
     return coop
+
+
+def _maple(tensors: Mapping[str, Tensor], images: tuple[str, ...]) -> MaplePrompts:
+    deep = range(sum(name.startswith("compound_prompts_text.") for name in tensors))
+    texts = ["ctx", *(f"compound_prompts_text.{i}" for i in deep)]
+    couplings = ["proj", *(f"compound_prompt_projections.{i}" for i in deep)]
+    has_statistics = "source.means" in tensors
+    return MaplePrompts(
+        torch.stack([tensors[name] for name in texts]),
+        torch.stack([tensors[f"{name}.weight"] for name in couplings]),
+        torch.stack([tensors[f"{name}.bias"] for name in couplings]),
+        images=images,
+        means=tensors["source.means"] if has_statistics else None,
+        variances=tensors["source.variances"] if has_statistics else None,
+    )
 
 
 def write_learned(path: str | Path, learned: LearnedPrompt) -> bytes:

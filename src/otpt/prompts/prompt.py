@@ -1,21 +1,27 @@
-"""Texts of classes: prompts with a tunable context, templates, descriptions, or precomputed text features."""
+"""Texts of classes: prompts with a tunable context, templates, descriptions, or precomputed text features.
+
+Each class reads plain data (``read``) and returns them (``to_json``). Vectors and features in memory are written as a
+digest only; objects with different digests are not equal.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from importlib import resources
-from typing import Any, TypeAlias
+from typing import NamedTuple, Self, TypeAlias
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from otpt.errors import OtptError
+from otpt.files import Json
 
 PLACE = "[CLS]"
 """Placeholder of the class name in a prompt, equivalent to "{}"."""
@@ -23,9 +29,11 @@ BRACES = "{}"
 """Placeholder of the class name in a template."""
 GENERAL = "a photo of a {}."
 """Default template of data sets."""
+UNNAMED = "templates"
+"""Name of templates without a name."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Prompt:
     """Prompt with a tunable context.
 
@@ -50,8 +58,8 @@ class Prompt:
 
     words: str = "a photo of a"
     tokens: int | None = None
-    vectors: Tensor | None = field(default=None, compare=False)
-    class_names: tuple[str, ...] | None = field(default=None, compare=False)
+    vectors: Tensor | None = None
+    class_names: tuple[str, ...] | None = None
     context: str = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -85,18 +93,55 @@ class Prompt:
             )
         return cls(words=" ".join(["x"] * vectors.shape[-2]), vectors=vectors, class_names=class_names)
 
+    @classmethod
+    def read(cls, value: object) -> Self:
+        """Return the prompt of context words, ``{"words": …, "tokens": …}``, or a prompt."""
+        if isinstance(value, cls):
+            return value
+        if isinstance(value, str):
+            return cls(value)
+        if not isinstance(value, Mapping):
+            raise OtptError(f"The prompt is {_short(value)}; expected context words such as 'a photo of a'.")
+        _check_keys("The prompt has", value, ("words", "tokens"))
+        words, tokens = value.get("words", cls.words), value.get("tokens")
+        if not isinstance(words, str):
+            raise OtptError(f"The words of the prompt are {_short(words)}; expected a string such as 'a photo of a'.")
+        if tokens is not None and (not isinstance(tokens, int) or isinstance(tokens, bool)):
+            raise OtptError(f"The number of tunable tokens is {_short(tokens)}; expected an integer of at least 1.")
+        return cls(words, tokens)
+
+    def to_json(self) -> Json:
+        """Return plain data for :meth:`read`, or the digest of the vectors."""
+        if self.vectors is not None:
+            return {"vectors": self.digest}
+        words = (
+            f"{self.words}." if self.words.endswith(".") else self.words
+        )  # the full stop that is removed on creation
+        return words if self.tokens is None else {"words": words, "tokens": self.tokens}
+
+    def __eq__(self, other: object) -> bool:
+        return self._content == other._content if isinstance(other, Prompt) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._content)
+
+    @property
+    def _content(self) -> tuple[object, ...]:
+        shape = None if self.vectors is None else tuple(self.vectors.shape)
+        return self.words, self.tokens, shape, self.digest, self.class_names
+
     @property
     def name(self) -> str:
         """Name of the prompt in results and tables."""
         name = self.words if self.vectors is None else f"vectors {str(self.digest)[:8]}"
         return name if self.tokens is None else f"{name} ({self.tokens} tokens tuned)"
 
-    @property
+    @cached_property
     def digest(self) -> str | None:
         """Digest of the vectors as 32 hexadecimal digits, or None without vectors."""
         if self.vectors is None:
             return None
-        return hashlib.sha256(self.vectors.detach().cpu().double().numpy().tobytes()).hexdigest()[:32]
+        return _tensor_digest(self.vectors)
 
     def sentence(self, name: str) -> str:
         """Return the text of a class.
@@ -109,7 +154,9 @@ class Prompt:
         return f"{text}."
 
 
-DEFAULT_PROMPTS = (Prompt(),)
+DEFAULT_PROMPT = Prompt()
+"""Prompt used if the settings contain none."""
+DEFAULT_PROMPTS = (DEFAULT_PROMPT,)
 """Prompts used if the settings contain none."""
 
 
@@ -139,14 +186,40 @@ class Templates:
             raise OtptError(
                 f"The templates {self.name!r} are empty; expected at least one sentence, such as {GENERAL!r}."
             )
-        wrong = [each for each in self.sentences if not isinstance(each, str) or each.count(BRACES) != 1]
+        wrong = [text for text in self.sentences if not isinstance(text, str) or text.count(BRACES) != 1]
         if wrong:
             raise OtptError(
                 f"The template {wrong[0]!r} of {self.name!r} does not contain {BRACES} exactly once; expected a "
                 f"sentence such as {GENERAL!r}."
             )
 
-    @property
+    @classmethod
+    def read(cls, value: object) -> Self:
+        """Return the templates of a list of sentences, ``{"name": …, "sentences": […]}``, or templates.
+
+        Instead of a sentence there may be a function of the class name, as in open_clip. A list gets the name
+        "templates".
+        """
+        if isinstance(value, cls):
+            return value
+        if isinstance(value, Mapping):
+            _check_keys("The templates have", value, ("name", "sentences"))
+            name, sentences = value.get("name", UNNAMED), value.get("sentences", ())
+        else:
+            name, sentences = UNNAMED, value
+        if not isinstance(name, str):
+            raise OtptError(f"The name of the templates is {_short(name)}; expected a string such as 'mine'.")
+        if isinstance(sentences, str):
+            return cls(name, sentences)  # raises the error for a single string
+        if not isinstance(sentences, list | tuple):
+            raise OtptError(f"The templates are {_short(sentences)}; expected a list of sentences such as {GENERAL!r}.")
+        return cls(name, [text(BRACES) if callable(text) else text for text in sentences])
+
+    def to_json(self) -> Json:
+        """Return plain data for :meth:`read`."""
+        return {"name": self.name, "sentences": list(self.sentences)}
+
+    @cached_property
     def digest(self) -> str:
         """Digest of the sentences as 32 hexadecimal digits."""
         return hashlib.sha256(json.dumps(self.sentences).encode()).hexdigest()[:32]
@@ -157,21 +230,29 @@ class Templates:
         return [[sentence.replace(BRACES, name) for name in spoken] for sentence in self.sentences]
 
 
+class _Published(NamedTuple):
+    """Published sentences, by the name of the list and by data set."""
+
+    templates: Mapping[str, Sequence[str]]
+    datasets: Mapping[str, Sequence[str]]
+
+
 @cache
-def _published() -> Mapping[str, Any]:
+def _published() -> _Published:
     text = resources.files(__package__).joinpath("templates.json").read_text(encoding="utf-8")
-    found: Mapping[str, Any] = json.loads(text)
-    return found
+    content = json.loads(text)
+    datasets = content.pop("datasets")
+    return _Published(content, datasets)
 
 
 def published_templates(name: str) -> Templates:
     """Return CLIP's templates for ImageNet (``templates-80``) or the subset used by Tip-Adapter (``templates-7``)."""
-    return Templates(name, _published()[name])
+    return Templates(name, _published().templates[name])
 
 
 def dataset_templates(dataset: str) -> Templates:
     """Return CoOp's hand-written template of a data set, by default "a photo of a {}."."""
-    return Templates("dataset-templates", _published()["datasets"].get(dataset, [GENERAL]))
+    return Templates("dataset-templates", _published().datasets.get(dataset, [GENERAL]))
 
 
 @dataclass(frozen=True)
@@ -187,33 +268,118 @@ class Descriptions:
     name: str = "descriptions"
 
     def __post_init__(self) -> None:
-        found = tuple((own,) if isinstance(own, str) else tuple(own) for own in self.texts)
-        for position, own in enumerate(found, start=1):
-            wrong = next((text for text in own if not isinstance(text, str) or not text.strip()), None)
-            if not own or wrong is not None:
-                given = "no description" if not own else f"the description {wrong!r}"
-                raise OtptError(f"Class {position} of {len(found)} has {given}; expected one or more sentences.")
-        object.__setattr__(self, "texts", found)
+        texts = tuple((sentences,) if isinstance(sentences, str) else tuple(sentences) for sentences in self.texts)
+        for position, sentences in enumerate(texts, start=1):
+            wrong = next((text for text in sentences if not isinstance(text, str) or not text.strip()), None)
+            if not sentences or wrong is not None:
+                problem = "no description" if not sentences else f"the description {wrong!r}"
+                raise OtptError(f"Class {position} of {len(texts)} has {problem}; expected one or more sentences.")
+        object.__setattr__(self, "texts", texts)
+
+    @classmethod
+    def read(cls, value: object) -> Self:
+        """Return the descriptions of ``{"descriptions": [one or more sentences per class]}``, or descriptions."""
+        if isinstance(value, cls):
+            return value
+        if not isinstance(value, Mapping) or "descriptions" not in value:
+            raise OtptError(
+                f"The descriptions are {_short(value)}; expected {{'descriptions': [sentences per class]}}."
+            )
+        _check_keys("The descriptions have", value, ("descriptions", "name"))
+        texts, name = value["descriptions"], value.get("name", cls.name)
+        if not isinstance(texts, list | tuple):
+            raise OtptError(f"The descriptions are {_short(texts)}; expected a list with sentences per class.")
+        wrong = next((sentences for sentences in texts if not isinstance(sentences, str | list | tuple)), None)
+        if wrong is not None:
+            raise OtptError(f"The descriptions of a class are {_short(wrong)}; expected one or more sentences.")
+        if not isinstance(name, str):
+            raise OtptError(f"The name of the descriptions is {_short(name)}; expected a string such as 'mine'.")
+        return cls(texts, name)
+
+    def to_json(self) -> Json:
+        """Return plain data for :meth:`read`."""
+        texts: Json = [list(sentences) for sentences in self.texts]
+        is_default = self.name == type(self).name
+        return {"descriptions": texts} if is_default else {"descriptions": texts, "name": self.name}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class TextFeatures:
     """Precomputed text features (C, D), normalised on creation."""
 
-    features: Tensor = field(compare=False)
+    features: Tensor
     name: str = "text features"
 
     def __post_init__(self) -> None:
-        given = torch.as_tensor(self.features).detach()
-        if given.ndim != 2 or not given.is_floating_point() or not bool(given.isfinite().all()):
+        features = torch.as_tensor(self.features).detach()
+        if features.ndim != 2 or not features.is_floating_point() or not bool(features.isfinite().all()):
             raise OtptError(
-                f"The text features have shape {tuple(given.shape)} and type {given.dtype}; expected finite floats of "
-                "shape (classes, dimensions)."
+                f"The text features have shape {tuple(features.shape)} and type {features.dtype}; expected finite "
+                "floats of shape (classes, dimensions)."
             )
-        if bool((given == 0).all(dim=1).any()):
+        if bool((features == 0).all(dim=1).any()):
             raise OtptError("The text features of a class are all zero; expected nonzero features for each class.")
-        object.__setattr__(self, "features", F.normalize(given, dim=-1))
+        object.__setattr__(self, "features", F.normalize(features, dim=-1))
+
+    @classmethod
+    def read(cls, value: object) -> Self:
+        """Return the text features of a tensor or array (C, D), or text features."""
+        if isinstance(value, cls):
+            return value
+        if isinstance(value, np.ndarray):
+            value = torch.from_numpy(value)
+        if not isinstance(value, Tensor):
+            raise OtptError(
+                f"The text features are {_short(value)}; expected a tensor or an array of shape (classes, dimensions)."
+            )
+        return cls(value)
+
+    def to_json(self) -> Json:
+        """Return the digest of the features."""
+        return {"text_features": self.digest}
+
+    @cached_property
+    def digest(self) -> str:
+        """Digest of the normalised features as 32 hexadecimal digits."""
+        return _tensor_digest(self.features)
+
+    def __eq__(self, other: object) -> bool:
+        return self._content == other._content if isinstance(other, TextFeatures) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._content)
+
+    @property
+    def _content(self) -> tuple[object, ...]:
+        return self.name, tuple(self.features.shape), self.digest
 
 
 FixedTexts: TypeAlias = Templates | Descriptions | TextFeatures
 """Texts without a tunable context, in place of a prompt."""
+
+
+def read_texts(value: object) -> FixedTexts:
+    """Return the fixed texts of plain data or of an object: descriptions, text features, else templates."""
+    if isinstance(value, Descriptions) or (isinstance(value, Mapping) and "descriptions" in value):
+        return Descriptions.read(value)
+    if isinstance(value, TextFeatures | Tensor | np.ndarray):
+        return TextFeatures.read(value)
+    return Templates.read(value)
+
+
+def _tensor_digest(tensor: Tensor) -> str:
+    """Return a digest of the values in float64, without the shape."""
+    return hashlib.sha256(tensor.detach().cpu().double().numpy().tobytes()).hexdigest()[:32]
+
+
+def _check_keys(subject: str, value: Mapping[object, object], expected: Collection[str]) -> None:
+    unknown = [key for key in value if key not in expected]
+    if unknown:
+        names = " and ".join(repr(name) for name in expected)
+        raise OtptError(f"{subject} the field {unknown[0]!r}; expected {names}.")
+
+
+def _short(value: object) -> str:
+    """Return a representation for messages of at most 100 characters."""
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 100 else f"{text[:97]}..."
