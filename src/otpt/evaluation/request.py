@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import ClassVar, Literal, NamedTuple
 
 import torch
-from pydantic import Field, field_serializer, field_validator, model_validator
+from pydantic import Field, InstanceOf, field_serializer, field_validator, model_validator
 
 from otpt.calibration import Calibrated
 from otpt.data import Dataset, stratified
@@ -64,11 +64,11 @@ class Evaluation(Frozen):
 
     spellings: ClassVar[tuple[str, ...]] = ("seed", "prompt", *Protocol.keywords(), *Decision.keywords())
 
-    protocol: Protocol = Field(default_factory=Protocol, description="methods and views", json_schema_extra=ELSEWHERE)
-    decision: Decision = Field(
+    protocol: InstanceOf[Protocol] = Field(default_factory=Protocol, description="methods and views", json_schema_extra=ELSEWHERE)
+    decision: InstanceOf[Decision] = Field(
         default_factory=Decision, description="calibrations and what they are used for", json_schema_extra=ELSEWHERE
     )
-    prompts: tuple[Prompt, ...] | None = Field(
+    prompts: tuple[InstanceOf[Prompt], ...] | None = Field(
         None, description="context words (default: each data set's own)", json_schema_extra=ELSEWHERE
     )
     all_tokens: bool = Field(
