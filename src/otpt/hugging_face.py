@@ -20,7 +20,7 @@ from otpt.classifier import Classifier, load
 from otpt.errors import OtptError, unknown
 from otpt.features.inputs import is_one_image
 from otpt.prediction import Scored
-from otpt.settings import DEFAULT_METHOD
+from otpt.methods import DEFAULT_METHOD
 
 TASK = "zero-shot-image-classification"
 TEMPLATE = "This is a photo of {}."

@@ -22,7 +22,7 @@ from otpt.errors import OtptError
 from otpt.metrics.multi_label import mean_average_precision, multi_label_ece, multi_label_f1, multi_label_nll
 from otpt.prompts import tokenize_prompts
 from otpt.rejection import Rejector
-from otpt.tasks.multi_label import CROPS, grid_boxes, grid_views, log_odds
+from otpt.methods.multi_label import CROPS, grid_boxes, grid_views, log_odds
 
 
 @pytest.mark.parametrize(("width", "height"), [(256, 256), (640, 480), (3, 500), (1, 1)])
