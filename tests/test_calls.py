@@ -21,9 +21,9 @@ from otpt import Classifier, Failure, OtptError, Prediction, ViewRecipe
 from otpt import classifier as module
 from otpt.data import as_dataset
 from otpt.evaluation import Evaluation, evaluate
+from otpt.methods import DEFAULT_METHOD
 from otpt.prompts.learned import CoopContext, write_learned
 from otpt.report import open_results
-from otpt.methods import DEFAULT_METHOD
 
 NAMES = ["cat", "dog", "red panda", "sea"]
 RECIPE = ViewRecipe(n_views=12)
@@ -337,7 +337,5 @@ def test_learned_contexts_and_attributes_come_from_files_as_on_the_command_line(
     file = tmp_path / "attributes.json"
     file.write_text(json.dumps(attributes), encoding="utf-8")
     tca = get_method("tca")
-    one, two = (
-        fresh(tca.override({"attributes": given})).set_classes(NAMES)(image()) for given in (attributes, file)
-    )
+    one, two = (fresh(tca.override({"attributes": given})).set_classes(NAMES)(image()) for given in (attributes, file))
     assert same(one, two)

@@ -30,11 +30,10 @@ from otpt.evaluation import evaluate
 from otpt.evaluation.request import overlaps
 from otpt.features import FeatureCache
 from otpt.methods import get_method
-from otpt.methods.fpp import pretrain
+from otpt.methods.fpp import Fpp, pretrain
 from otpt.methods.state import prompt_state
 from otpt.prompts import Prompt, Templates, dataset_templates
 from otpt.prompts.learned import CocoopContext, CoopContext, MaplePrompts, fingerprint, read_learned, write_learned
-from otpt.methods.fpp import Fpp
 from otpt.views import ViewRecipe, make_views
 
 pytestmark = pytest.mark.slow

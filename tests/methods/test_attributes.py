@@ -54,7 +54,9 @@ def test_a_class_has_the_sum_over_its_texts() -> None:
     texts = [f"{attribute} {name}" for name in NAMES for attribute in ATTRIBUTES[name]]
     each = Classifier(backbone, "zero-shot").set_classes(texts)
     for found, of_texts in zip(
-        classifier.classify_features(views, [classifier.method]), each.classify_features(views, ["zero-shot"]), strict=True
+        classifier.classify_features(views, [classifier.method]),
+        each.classify_features(views, ["zero-shot"]),
+        strict=True,
     ):
         expected = of_texts["zero-shot"].probabilities.reshape(3, 2).sum(1)
         np.testing.assert_allclose(found["attributes"].probabilities, expected, rtol=0, atol=1e-12)

@@ -15,13 +15,13 @@ from oracles.methods.field import second_texts, texts
 from oracles.methods.fpp import literal_fpp
 from oracles.methods.literal import LiteralTuner
 from oracles.models.tiny import by_threads, tiny_backbone, tiny_clip
+from otpt.settings import Fpp
 
 import otpt
 from otpt.backbones import Backbone
 from otpt.errors import OtptError
 from otpt.features import FeatureCache
 from otpt.methods.fpp import alignment, draw, draw_noise, flatness, fpp_prompt, pretrain
-from otpt.settings import Fpp
 
 pytestmark = pytest.mark.slow
 
