@@ -10,11 +10,22 @@ from collections.abc import Callable, Iterable
 from importlib import import_module
 from typing import get_args
 
-from cyclopts import App, Argument, ArgumentCollection, CoercionError, CycloptsError, Group, Parameter
-from cyclopts import MissingArgumentError, UnknownOptionError, UnusedCliTokensError, ValidationError
+from cyclopts import (
+    App,
+    Argument,
+    ArgumentCollection,
+    CoercionError,
+    CycloptsError,
+    Group,
+    MissingArgumentError,
+    Parameter,
+    UnknownOptionError,
+    UnusedCliTokensError,
+    ValidationError,
+)
 from cyclopts.config import Toml
 
-from otpt.cli.packages import install_hint
+from otpt.cli.environment import install_hint
 from otpt.cli.pages import Page
 from otpt.cli.terminal import note
 from otpt.errors import OtptError

@@ -35,7 +35,7 @@ COMMANDS: Commands = {
         "metrics": ("otpt.cli.results:metrics", "metrics of a run, from its rows"),
         "compare": ("otpt.cli.results:compare", "paired tests of two methods on the same images"),
         "table": ("otpt.cli.results:table", "tables of runs in the paper's layouts"),
-        "plot": ("otpt.cli.results:plot", "figures of runs"),
+        "plot": ("otpt.cli.plot:plot", "figures of runs"),
         "report": ("otpt.cli.results:report", "one HTML page of runs"),
     },
     "Look things up": {

@@ -7,8 +7,8 @@ Options that are fields of a record (:class:`otpt.Task`, :class:`otpt.Protocol`,
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from types import UnionType
 from typing import (
@@ -30,6 +30,7 @@ from cyclopts import Parameter, validators
 from otpt import backbones, data
 from otpt.backbones import Backbone
 from otpt.calibration import read_calibration
+from otpt.classifier import read_records
 from otpt.cli.terminal import note
 from otpt.data import ClassList, Dataset
 from otpt.data.classes import read_text
@@ -259,17 +260,16 @@ class ModelOptions(Options):
 _START = "Prompt and initial values"
 _WEIGHTS = "Weights and rounding"
 
+Calibrations = Annotated[tuple[Path, ...], setting(Decision, "calibrations", group="Method", metavar="FILE")]
 Texts = Annotated[
     Several,
-    option(
-        "sentences with {} for the class name, averaged, in place of a prompt", group=_START, metavar="TEXT|@FILE"
-    ),
+    option("sentences with {} for the class name, averaged, in place of a prompt", group=_START, metavar="TEXT|@FILE"),
 ]
 
 
 @option_group("Method")
-class MethodOptions(Options):
-    """Prompts, views and settings of the methods."""
+class SettingOptions(Options):
+    """Prompts and settings of the methods."""
 
     set: Annotated[
         tuple[str, ...],
@@ -277,10 +277,7 @@ class MethodOptions(Options):
     ] = ()
     prompt: Annotated[str | None, setting(Evaluation, "prompts", metavar="WORDS")] = None
     views: int | None = None
-    budget: int | None = None
-    augmix: Annotated[Flag, setting(Protocol, "augmix", negative="--no-augmix", group=_WEIGHTS)] = None
     family: Annotated[str | None, setting(Protocol, "family", group=_WEIGHTS)] = None
-    official_precision: Annotated[Flag, setting(Protocol, "official_precision", group=_WEIGHTS)] = None
     prompt_tokens: Annotated[
         int | None, option("tokens of the prompt to tune, if words are not single tokens", group=_START)
     ] = None
@@ -320,12 +317,41 @@ class MethodOptions(Options):
             changed.append(method.override(known))
         return tuple(changed)
 
+    def read_records(
+        self, class_list: ClassList | None, values: Mapping[str, object]
+    ) -> tuple[Task, Protocol, Decision]:
+        """Return the records of a classifier from keywords and these options.
+
+        The settings in the file of a class list apply where no option is given. Without methods, the task decides.
+        """
+        values = {**values, **self.keywords()}
+        if class_list is not None:
+            values["classes"] = class_list.names
+            values.setdefault("family", class_list.family)
+            if class_list.prompt is not None and "templates" not in values:
+                values.setdefault("prompt", class_list.prompt)
+        task, protocol, decision = read_records(None, values)
+        protocol = protocol.for_task(task)
+        protocol = protocol.replace(methods=self.with_settings(protocol.methods))
+        if class_list is not None and class_list.augmix is not None:
+            protocol = protocol.with_recipe(replace(protocol.recipe, augmix=class_list.augmix))
+        return task, protocol, decision
+
+
+@option_group("Method")
+class MethodOptions(SettingOptions):
+    """Prompts, views and settings of the methods."""
+
+    budget: int | None = None
+    augmix: Annotated[Flag, setting(Protocol, "augmix", negative="--no-augmix", group=_WEIGHTS)] = None
+    official_precision: Annotated[Flag, setting(Protocol, "official_precision", group=_WEIGHTS)] = None
+
 
 @option_group("Prediction sets and abstention")
 class DecisionOptions(Options):
     """Calibration files, and what is done with probabilities."""
 
-    calibration: Annotated[tuple[Path, ...], setting(Decision, "calibrations", group="Method", metavar="FILE")] = ()
+    calibration: Calibrations = ()
     coverage: float | None = None
     sets: str | None = None
     mondrian: Flag = None
@@ -431,6 +457,14 @@ class ResultOptions(Options):
         return open_results(
             runs, n_bins=self.bins, side=self.side, seeds=self.seeds, methods=methods, one_backbone=one_backbone
         )
+
+
+@option_group("Options")
+class SelectionOptions(ResultOptions):
+    """Which results of runs are read and shown."""
+
+    datasets: ChosenDatasets = None
+    prompt: ChosenPrompt = None
 
 
 @option_group("Ray")

@@ -1,8 +1,10 @@
-"""Installed packages, and the extras that optional features need."""
+"""The environment: the processor, installed packages, and the extras that optional features need."""
 
 from __future__ import annotations
 
+import platform
 from importlib import metadata
+from pathlib import Path
 
 PACKAGES = ("torch", "torchvision", "open_clip_torch", "numpy", "pandas", "pydantic", "pillow", "pyarrow", "matplotlib",
             "rich", "safetensors", "cyclopts")  # fmt: skip
@@ -36,3 +38,13 @@ def install_hint(module: str) -> str:
     distribution = module.partition(".")[0].replace("_", "-")
     extra = next((name for name in EXTRAS if distribution in missing_packages(name)), None)
     return f"pip install 'otpt[{extra}]'" if extra else f"pip install {distribution}"
+
+
+def processor_name() -> str:
+    """Return the processor's model name."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, "") or platform.processor() or platform.machine()
