@@ -142,7 +142,7 @@ class Calibration(BaseModel):
     def __repr__(self) -> str:
         before, after = self.nll
         shown = f"{self.map.words}, {self.labels} labels, NLL {before:.3f} → {after:.3f}"
-        return f"Calibration({self.method_name!r}, {shown})"
+        return f"Calibration({self.method!r}, {shown})"
 
     __str__ = __repr__  # pydantic's would print every score
 
@@ -175,12 +175,12 @@ class Calibration(BaseModel):
         return _class_names(self.facts)
 
     @property
-    def method_name(self) -> str:
+    def method(self) -> str:
         """Name of the calibrated method, or "" if the facts have none."""
         return str(self.facts.get("method", {}).get("name", ""))
 
     @property
-    def model_name(self) -> str:
+    def model(self) -> str:
         """Name of the model, or "" if the facts have none."""
         return str(self.facts.get("model", {}).get("name", ""))
 
@@ -285,7 +285,7 @@ def read_calibration(path: str | Path) -> Calibration:
     content = read_json(path, "calibration file")
     try:
         calibration = Calibration.model_validate(content)
-        if calibration.digest != content.get("checksum"):
+        if not isinstance(content, Mapping) or calibration.digest != content.get("checksum"):
             raise ValueError("its checksum is wrong")
     except ValueError as error:
         reason = " ".join(str(error).split())
