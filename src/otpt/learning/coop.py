@@ -63,14 +63,14 @@ def train_coop(
     def step(indices: Tensor, epoch: int) -> Step:
         crops = torch.randint(recipe.crops, (len(indices),), generator=draw)
         images = features[indices.to(features.device), crops.to(features.device)]
-        own = labels[indices.to(labels.device)]
+        targets = labels[indices.to(labels.device)]
         line = Linearisation(encoder, context[None])
         with torch.enable_grad():
             texts = line.text_features[0].detach().requires_grad_()
             logits = backbone.logit_scale * images @ texts.T + backbone.logit_bias
-            loss = F.cross_entropy(logits, own)
+            loss = F.cross_entropy(logits, targets)
         (cotangent,) = torch.autograd.grad(loss, texts)
-        return Step([line.vjp(cotangent[None])[0]], logits.detach(), own)
+        return Step([line.vjp(cotangent[None])[0]], logits.detach(), targets)
 
     descend([context], len(shots), step, recipe, on_epoch)
     assert prompt.vectors is not None
@@ -82,12 +82,12 @@ def shot_features(backbone: Backbone, shots: Dataset, recipe: Recipe, cache: Fea
     """Return unit features (N, crops, D) of the training images; raise if an image cannot be used."""
     views = ViewRecipe(n_views=recipe.crops, augmix=False, noise=recipe.sigma)
     tasks = (ImageTask(i, partial(shots.source, i), [views], recipe.seed) for i in range(len(shots)))
-    found = []
+    features = []
     for task, encoded in FeaturePipeline(backbone, cache=cache)(tasks):
         if isinstance(encoded, OtptError):
             raise OtptError(f"Cannot train on the image {shots.ids[task.key]!r}: {encoded}")
-        found.append(encoded.features[views.kind])
-    return torch.stack(found)
+        features.append(encoded.features[views.kind])
+    return torch.stack(features)
 
 
 def _start(backbone: Backbone, dataset: Dataset, recipe: Recipe, tokens: int | None, class_specific: bool) -> Tensor:

@@ -59,15 +59,15 @@ def train_maple(
 
     def step(indices: Tensor, epoch: int) -> Step:
         pixels = [_crop(backbone, shots, index, recipe.seed, epoch) for index in indices.tolist()]
-        own = labels[indices.to(labels.device)]
+        targets = labels[indices.to(labels.device)]
         line, tokens = state.text_line(text), state.tower.embed(torch.stack(pixels))
         seen, pull = state.through_towers((text, weights, biases), line, tokens)
         with torch.enable_grad():
             images, texts = seen.requires_grad_(), line.text_features[0].detach().requires_grad_()
             logits = state.logits(images, texts)
-            loss = F.cross_entropy(logits, own)
+            loss = F.cross_entropy(logits, targets)
         of_images, of_texts = torch.autograd.grad(loss, (images, texts))
-        return Step(pull(of_texts[None], of_images[None]), logits.detach(), own)
+        return Step(pull(of_texts[None], of_images[None]), logits.detach(), targets)
 
     descend([text, weights, biases], len(shots), step, recipe, on_epoch)
     means, variances = source_statistics(backbone, state, visual_prompts(text, weights, biases), shots)

@@ -71,7 +71,7 @@ def neg_label(logits: Tensor, word_logits: Tensor) -> Tensor:
     count = max(WORD_GROUPS, round(FURTHEST * word_logits.shape[-1]))
     classes, words = logits.logsumexp(dim=-1), word_logits[..., :count]
     groups = [words[..., g::WORD_GROUPS].logsumexp(dim=-1) for g in range(WORD_GROUPS)]
-    return torch.stack([torch.sigmoid(each - classes) for each in groups]).mean(dim=0)
+    return torch.stack([torch.sigmoid(group - classes) for group in groups]).mean(dim=0)
 
 
 class Score(NamedTuple):
@@ -170,7 +170,7 @@ class Rejector:
 
     def __call__(self, features: Tensor) -> Tensor:
         """Score unit features (B, D) of clean views: (B,)."""
-        return torch.stack([self._score(each[None])[0] for each in features])  # independent of the batch
+        return torch.stack([self._score(feature[None])[0] for feature in features])  # independent of the batch
 
     def is_unknown(self, value: float) -> bool:
         """Return whether an image with this score is rejected."""
