@@ -8,7 +8,7 @@ from os import PathLike
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from pydantic import Field, field_serializer, field_validator, model_validator
+from pydantic import Field, InstanceOf, field_serializer, field_validator, model_validator
 
 from otpt.calibration import Calibrated, Calibration, read_calibration
 from otpt.errors import OtptError
@@ -36,7 +36,7 @@ class Decision(Frozen):
 
     spellings: ClassVar[tuple[str, ...]] = ("calibration",)
 
-    calibrations: tuple[CalibrationSource, ...] = Field(
+    calibrations: tuple[str | Path | InstanceOf[Calibration] | InstanceOf[Calibrated], ...] = Field(
         (), description="calibration files of 'otpt calibrate', one per method"
     )
     coverage: float | None = Field(

@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
-from pydantic import Field
+from pydantic import Field, InstanceOf
 from torch import Tensor
 
 from otpt.backbones import Backbone, text_encoder
@@ -51,7 +51,9 @@ class Coop(Init):
     name: ClassVar[str] = "coop"
     base_classes: ClassVar[bool] = True
 
-    context: str | Path | CoopContext | None = Field(None, description="file of 'otpt train coop' or of CoOp's code")
+    context: str | Path | InstanceOf[CoopContext] | None = Field(
+        None, description="file of 'otpt train coop' or of CoOp's code"
+    )
 
     @cached_property
     def learned(self) -> CoopContext:
@@ -132,7 +134,7 @@ class Cocoop(Init):
     name: ClassVar[str] = "cocoop"
     shares_texts: ClassVar[bool] = False
 
-    context: str | Path | CocoopContext | None = Field(None, description="file of 'otpt train cocoop' or of CoCoOp's code")
+    context: str | Path | InstanceOf[CocoopContext] | None = Field(None, description="file of CoCoOp's code")
     condition: Literal["unit", "raw"] = Field(
         "unit", description="image feature of the network: of norm one, as in training, or not (raw), as in TPT's code"
     )

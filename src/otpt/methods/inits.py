@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
 
-from pydantic import Field
+from pydantic import Field, InstanceOf
 
 from otpt.backbones import text_encoder
 from otpt.errors import OtptError
@@ -172,7 +172,7 @@ class CustomTemplates(TemplatesInit):
 
     name: ClassVar[str] = "templates"
 
-    templates: str | Path | Sequence[str] | Templates | None = Field(
+    templates: str | Path | InstanceOf[Templates] | Sequence[str] | None = Field(
         None, description="sentences with {} for the class name, or a file of them, one per line"
     )
 

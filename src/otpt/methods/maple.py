@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import torch
-from pydantic import Field
+from pydantic import Field, InstanceOf
 from torch import Tensor
 
 from otpt.backbones import Backbone, text_encoder
@@ -197,7 +197,9 @@ class Maple(Init):
     name: ClassVar[str] = "maple"
     needs_features: ClassVar[bool] = False
 
-    context: str | Path | MaplePrompts | None = Field(None, description="file of 'otpt train maple' or of MaPLe's code")
+    context: str | Path | InstanceOf[MaplePrompts] | None = Field(
+        None, description="file of 'otpt train maple' or of MaPLe's code"
+    )
 
     @cached_property
     def learned(self) -> MaplePrompts:

@@ -9,7 +9,7 @@ from functools import cached_property
 from os import PathLike
 from typing import ClassVar, Literal, SupportsIndex
 
-from pydantic import Field, field_serializer, field_validator, model_validator
+from pydantic import Field, InstanceOf, field_serializer, field_validator, model_validator
 
 from otpt.errors import OtptError
 from otpt.files import Json
@@ -44,10 +44,12 @@ class Protocol(Frozen):
 
     spellings: ClassVar[tuple[str, ...]] = ("method",)
 
-    methods: tuple[Method, ...] = Field(
-        (), description="method names (see 'otpt methods') or TOML files (default: by the task)", json_schema_extra=ELSEWHERE
+    methods: tuple[InstanceOf[Method], ...] = Field(
+        (),
+        description="method names (see 'otpt methods') or TOML files (default: by the task)",
+        json_schema_extra=ELSEWHERE,
     )
-    views: int | ViewRecipe = Field(
+    views: int | InstanceOf[ViewRecipe] = Field(
         64, description="number of views per image, including the clean view", json_schema_extra=ELSEWHERE
     )
     augmix: bool | None = Field(

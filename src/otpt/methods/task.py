@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from pydantic import Field, field_serializer, model_validator
+from pydantic import Field, InstanceOf, field_serializer, model_validator
 
 from otpt.errors import OtptError
 from otpt.files import Json
@@ -40,13 +40,13 @@ class Task(Frozen):
     spellings: ClassVar[tuple[str, ...]] = tuple(_FORMS)
 
     classes: tuple[str, ...] = Field((), description="class names; a single name predicts whether it is present")
-    texts: Texts = Field(
+    texts: InstanceOf[Prompt] | InstanceOf[Templates] | InstanceOf[Descriptions] | InstanceOf[TextFeatures] = Field(
         DEFAULT_PROMPT, description="prompt (default: 'a photo of a'), templates, descriptions or text features"
     )
-    examples: Examples | None = Field(
+    examples: InstanceOf[Examples] | None = Field(
         None, description="folder of example images with one sub-folder per class, for all or some of the classes"
     )
-    groups: Groups | None = Field(
+    groups: InstanceOf[Groups] | None = Field(
         None, description="CSV file of class groups: a class, then its groups from narrow to broad"
     )
     multi_label: bool = Field(False, description="several labels per image, with independent probabilities")
