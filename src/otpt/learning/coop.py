@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from otpt.backbones import Backbone
+from otpt.backbones import Backbone, text_encoder
 from otpt.data import Dataset
 from otpt.errors import OtptError
 from otpt.features.cache import FeatureCache
@@ -55,8 +55,9 @@ def train_coop(
     features = shot_features(backbone, shots, recipe, cache)
     labels = torch.tensor(shots.labels, device=backbone.device)
     prompt = Prompt.learned(_start(backbone, dataset, recipe, tokens, class_specific))
-    parts = tokenize_prompts(backbone.text, names, prompt)
-    encoder = prompt_encoder(backbone.text, parts)
+    text = text_encoder(backbone)
+    parts = tokenize_prompts(text, names, prompt)
+    encoder = prompt_encoder(text, parts)
     context = parts.start.to(backbone.device, backbone.dtype).clone()
     draw = torch.Generator().manual_seed(recipe.seed + 1)
 
@@ -93,10 +94,11 @@ def shot_features(backbone: Backbone, shots: Dataset, recipe: Recipe, cache: Fea
 def _start(backbone: Backbone, dataset: Dataset, recipe: Recipe, tokens: int | None, class_specific: bool) -> Tensor:
     """Return the initial context (n, W), or (C, n, W) if ``class_specific``."""
     classes = len(dataset.class_names)
+    text = text_encoder(backbone)
     if tokens is None:
-        words = tokenize_prompts(backbone.text, dataset.class_names, Prompt(dataset.prompt)).start.cpu().float()
+        words = tokenize_prompts(text, dataset.class_names, Prompt(dataset.prompt)).start.cpu().float()
         return words.repeat(classes, 1, 1) if class_specific else words
     if tokens < 1:
         raise OtptError(f"The number of context tokens is {tokens}; expected 1 or more.")
-    shape = (classes, tokens, backbone.text.width) if class_specific else (tokens, backbone.text.width)
+    shape = (classes, tokens, text.width) if class_specific else (tokens, text.width)
     return START_STD * torch.randn(shape, generator=torch.Generator().manual_seed(recipe.seed))

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from otpt.backbones import Backbone
+from otpt.backbones import Backbone, text_encoder
 from otpt.errors import OtptError, unknown
 from otpt.prompts import MEMORY_BUDGET, Prompt, prompt_encoder, tokenize_prompts
 
@@ -198,8 +198,9 @@ def furthest_first(words: Tensor, classes: Tensor) -> Tensor:
 
 def text_features_of(backbone: Backbone, names: Sequence[str], prompt: Prompt, memory_budget: int) -> Tensor:
     """Compute unit text features (C, D)."""
-    tokens = tokenize_prompts(backbone.text, names, prompt)
-    encoder = prompt_encoder(backbone.text, tokens, memory_budget=memory_budget)
+    text = text_encoder(backbone)
+    tokens = tokenize_prompts(text, names, prompt)
+    encoder = prompt_encoder(text, tokens, memory_budget=memory_budget)
     start = tokens.start.to(device=backbone.device, dtype=backbone.dtype)
     with torch.no_grad():
         return encoder.encode(start[None])[0]
