@@ -12,6 +12,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from otpt.errors import OtptError, unknown
 from otpt.objectives import fraction_of
+from otpt.plugins import load_installed_plugins
 from otpt.registry import (
     ADAPTATIONS,
     AGGREGATIONS,
@@ -141,7 +142,7 @@ class Method(Steps):
             *(("objective", name, OBJECTIVES) for name in self.objectives),
         ]
         for axis, value, known in axes:
-            if value not in known:
+            if value not in known and not (load_installed_plugins() and value in known):
                 raise unknown(axis, value, known)
         # in the order of the loss: view objectives first, each kind in the order of the registry
         present = [name for name in OBJECTIVES if name in self.objectives]
