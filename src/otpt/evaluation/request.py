@@ -201,8 +201,14 @@ class Evaluation(Frozen):
     @cached_property
     def systems(self) -> list[tuple[EvaluationSystem, Methods]]:
         """Systems that extend the evaluation, each with its methods."""
-        pairs = by_preparer(self.run_methods)
-        return [(system, methods) for system, methods in pairs if isinstance(system, EvaluationSystem)]
+        members: dict[str, list[Method]] = {}
+        systems: dict[str, EvaluationSystem] = {}
+        for method in self.run_methods:
+            system = preparer_of(method)
+            if isinstance(system, EvaluationSystem):
+                systems.setdefault(system.name, system)
+                members.setdefault(system.name, []).append(method)
+        return [(system, tuple(members[name])) for name, system in systems.items()]
 
     @cached_property
     def run_methods(self) -> Methods:
@@ -276,7 +282,7 @@ class Evaluation(Frozen):
             method = method.inputs_for(folder_name(dataset.name))
             system = preparer_of(method)
             if isinstance(system, EvaluationSystem):
-                method = method.override({**dict(system.settings_on(dataset)), **dataset.system})
+                method = method.override({**system.settings_on(dataset, self.prompts), **dataset.system})
             methods.append(method)
         return tuple(methods)
 
