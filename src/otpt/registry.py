@@ -303,7 +303,7 @@ class Preparation(Frozen):
         needs_features: whether the methods need features of views.
         needs_text_encoder: False for methods on an image tower alone.
         served: whether a request of the service can bring all inputs.
-        trained: whether the methods predict with their own trained network, available only in evaluations.
+        own_network: whether the methods predict with their own trained network, available only in evaluations.
     """
 
     name: ClassVar[str] = ""
@@ -315,7 +315,7 @@ class Preparation(Frozen):
     needs_features: ClassVar[bool] = True
     needs_text_encoder: ClassVar[bool] = True
     served: ClassVar[bool] = False
-    trained: ClassVar[bool] = False
+    own_network: ClassVar[bool] = False
 
     @property
     def needs_image(self) -> bool:

@@ -1,5 +1,8 @@
 """Medical plugin: BAPLe, FPT, PromptSmooth and MedCLIP, with data sets, training and commands.
 
+A package next to :mod:`otpt` that uses its public names only. Entry points of the groups ``otpt.plugins``
+(:mod:`otpt_medical.plugin`) and ``otpt.commands`` (:data:`COMMANDS`) name it; see :mod:`otpt.plugins`.
+
 BAPLe is a published backdoor attack, included to measure its effect on accuracy and calibration, and whether the
 orthogonality term mitigates it.
 """
@@ -10,8 +13,8 @@ FROZEN_SIZE = 512
 
 COMMANDS = {
     "Evaluate methods": {
-        "train baple": ("otpt.medical.commands:baple", "learn a context with a backdoor (BAPLe)"),
-        "train fpt": ("otpt.medical.commands:fpt", "learn a side network on a frozen ViT (FPT)"),
-        "certify": ("otpt.medical.commands:certify", "certified radii of PromptSmooth"),
+        "train baple": ("otpt_medical.commands:baple", "learn a context with a backdoor (BAPLe)"),
+        "train fpt": ("otpt_medical.commands:fpt", "learn a side network on a frozen ViT (FPT)"),
+        "certify": ("otpt_medical.commands:certify", "certified radii of PromptSmooth"),
     }
 }

@@ -160,7 +160,7 @@ class Evaluation(Frozen):
 
     def _check_methods(self) -> None:
         each_once("method", [method.name for method in self.run_methods])
-        networks = {method.adapt if method.preparation.trained else "" for method in self.methods}
+        networks = {method.adapt if method.preparation.own_network else "" for method in self.methods}
         named = ", ".join(method.name for method in self.methods)
         if len(networks) > 1:
             raise OtptError(f"{named}: {max(networks)} runs on a network of its own; give a command for each.")
