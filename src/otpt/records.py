@@ -9,7 +9,6 @@ from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
 from otpt.errors import OtptError, unknown
 
-
 ELSEWHERE: dict[str, JsonValue] = {"recorded": "elsewhere"}
 """``json_schema_extra`` of fields that ``config.json`` records with each data set or column, or that change no row."""
 

@@ -19,7 +19,6 @@ from otpt.evaluation.systems import EvaluationSystem
 from otpt.files import Json
 from otpt.methods import (
     MULTI_LABEL,
-    Method,
     Methods,
     Protocol,
     Task,
@@ -64,7 +63,9 @@ class Evaluation(Frozen):
 
     spellings: ClassVar[tuple[str, ...]] = ("seed", "prompt", *Protocol.keywords(), *Decision.keywords())
 
-    protocol: InstanceOf[Protocol] = Field(default_factory=Protocol, description="methods and views", json_schema_extra=ELSEWHERE)
+    protocol: InstanceOf[Protocol] = Field(
+        default_factory=Protocol, description="methods and views", json_schema_extra=ELSEWHERE
+    )
     decision: InstanceOf[Decision] = Field(
         default_factory=Decision, description="calibrations and what they are used for", json_schema_extra=ELSEWHERE
     )
@@ -91,9 +92,7 @@ class Evaluation(Frozen):
     features: Literal["full", "float16"] = Field("full", description="float16 rounds image features; half the cache")
     save_probabilities: bool = Field(False, description="store all probabilities of every row")
     n_bins: int = Field(20, ge=1, le=100, description="bins of the calibration errors", json_schema_extra=ELSEWHERE)
-    side: Literal["right", "left"] = Field(
-        "right", description="closed side of the bins", json_schema_extra=ELSEWHERE
-    )
+    side: Literal["right", "left"] = Field("right", description="closed side of the bins", json_schema_extra=ELSEWHERE)
 
     @model_validator(mode="before")
     @classmethod
@@ -279,11 +278,11 @@ class Evaluation(Frozen):
         """Return the methods with their inputs for a data set."""
         methods = []
         for method in self.run_methods:
-            method = method.inputs_for(folder_name(dataset.name))
-            system = preparer_of(method)
+            with_inputs = method.inputs_for(folder_name(dataset.name))
+            system = preparer_of(with_inputs)
             if isinstance(system, EvaluationSystem):
-                method = method.override({**system.settings_on(dataset, self.prompts), **dataset.system})
-            methods.append(method)
+                with_inputs = with_inputs.override({**system.settings_on(dataset, self.prompts), **dataset.system})
+            methods.append(with_inputs)
         return tuple(methods)
 
 
