@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from PIL import Image
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, InstanceOf
 from scipy import special
 from torch import Tensor
 
@@ -248,7 +248,7 @@ class PromptSmooth(EvaluationSystem):
     samples: int = Field(10_000, ge=1, description="votes that certify it (N)")
     alpha: float = Field(0.001, gt=0, lt=1, description="probability that a certificate is wrong")
     batch: int = Field(100, ge=1, description="copies encoded together")
-    noise_prompt: Annotated[Prompt | None, BeforeValidator(read_prompt)] = Field(
+    noise_prompt: Annotated[InstanceOf[Prompt] | None, BeforeValidator(read_prompt)] = Field(
         None, description="prompt of words to tune (default: the published one of a data set, or the task's)"
     )
 
