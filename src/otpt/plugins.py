@@ -61,7 +61,7 @@ _Restore = Callable[[], None]
 _registries: list[Callable[[], _Restore]] = []
 _imported: set[str] = set()
 _lock = threading.RLock()
-_is_loading = False
+_importing: list[str] = []
 
 
 # ---- registries -----------------------------------------------------------------------------------------------------
@@ -121,28 +121,26 @@ def load_installed_plugins() -> bool:
 
     Look-ups call it for an unknown name and before listing all names. A plugin that fails is reported and left out.
     """
-    global _is_loading
     with _lock:
         points = [point for point in installed_plugins() if point.name not in _imported]
-        if _is_loading or not points:  # a plugin that looks names up while it is imported sees those before it
+        if _importing or not points:  # a plugin that looks names up while it is imported sees those before it
             return False
-        _is_loading = True
-        try:
-            for point in points:
-                _imported.add(point.name)
-                _import(point)
-        finally:
-            _is_loading = False
+        for point in points:
+            _import(point)
     return True
 
 
 def _import(point: EntryPoint) -> None:
     restore = _save_registries()
+    _imported.add(point.name)
+    _importing.append(point.name)
     try:
         point.load()
     except Exception as error:
         restore()
         _warn(point, error)
+    finally:
+        _importing.remove(point.name)
 
 
 def plugin_commands() -> Commands:

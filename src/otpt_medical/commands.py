@@ -248,9 +248,7 @@ def _class_number(text: str, dataset: Dataset) -> int:
         return names.index(text)
     if text.isdecimal() and int(text) < len(names):
         return int(text)
-    raise OtptError(
-        f"Unknown target class {text!r}; expected 0 to {len(names) - 1} or a name: {', '.join(names[:6])}."
-    )
+    raise OtptError(f"Unknown target class {text!r}; expected 0 to {len(names) - 1} or a name: {', '.join(names[:6])}.")
 
 
 def _path(out: Path | None, dataset: Dataset, name: str) -> Path:

@@ -8,7 +8,6 @@ import re
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
-from typing import Any, cast
 
 import pandas
 from pydantic import TypeAdapter
@@ -143,5 +142,7 @@ register_reader("halves", read_halves)
 register_reader("one-hot", read_one_hot)
 register_reader("round-robin", read_round_robin)
 register_reader("split-folders", read_split_folders)
-for _name, _table in parse_toml(resources.files(__package__).joinpath("datasets.toml").read_text("utf-8")).items():
+_TABLES = TypeAdapter(dict[str, dict[str, object]])
+_TEXT = resources.files(__package__).joinpath("datasets.toml").read_text(encoding="utf-8")
+for _name, _table in _TABLES.validate_python(parse_toml(_TEXT)).items():
     register_dataset(_entry(_name, _table))

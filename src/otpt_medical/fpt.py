@@ -183,9 +183,7 @@ class Fpt(TrainedSystem):
     prompt: ClassVar[str] = "no text"
     needs_text_encoder: ClassVar[bool] = False
 
-    frozen_size: int | None = Field(
-        None, ge=1, description=f"pixels that the frozen ViT sees (default: {FROZEN_SIZE})"
-    )
+    frozen_size: int | None = Field(None, ge=1, description=f"pixels that the frozen ViT sees (default: {FROZEN_SIZE})")
     keep_frozen: Path | None = Field(None, description="folder for keys and values, 15 MB per image")
 
     def load_model(self, spec: str | None, device: str, precision: str) -> Backbone:

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from otpt.backbones import (
+    Backbone,
     Preprocessing,
     TextEncoder,
     check_precision,
@@ -113,28 +114,13 @@ def join_heads(x: Tensor) -> Tensor:
     return x.transpose(-3, -2).flatten(-2)
 
 
-class FrozenViT(nn.Module):
-    """ViT without its last norm and classifier: a :class:`otpt.Backbone` of images only.
+class VitTower(nn.Module):
+    """ViT without its last norm and classifier.
 
     Attributes:
         width, heads, depth: width W, number of heads H and number of blocks.
+        patch: side of a patch in pixels.
     """
-
-    name: str
-    fingerprint: str
-    preprocessing: Preprocessing
-    device: torch.device
-    dtype: torch.dtype
-    precision: str
-    architecture = "ViT"
-    family = "vit"
-    compiled = False
-    chunk = 8
-    views_at_once = 1
-    logit_scale = 1.0
-    logit_bias = 0.0
-    text: TextEncoder | None = None
-    visual: nn.Module | None = None
 
     def __init__(self, config: VitConfig, state: Mapping[str, Tensor]) -> None:
         super().__init__()
@@ -149,23 +135,6 @@ class FrozenViT(nn.Module):
         self.load_state_dict({name: tensor for name, tensor in _renamed(state) if name in self.state_dict()})
         self.eval().requires_grad_(False)
 
-    @property
-    def embed_dim(self) -> int:
-        """Dimension of :meth:`encode_pixels`."""
-        return self.width
-
-    def prepare(self, name: str, *, device: torch.device, precision: str, size: int) -> FrozenViT:
-        """Move it to a device, for images of ``size`` pixels."""
-        self.dtype, autocast, _ = check_precision(precision, device)
-        if autocast is not None:
-            raise OtptError(f"FPT runs in float32 or float64, not in {precision!r}.")
-        if size % self.patch or size < 2 * self.patch:  # of fewer than five tokens none would be selected
-            raise OtptError(f"Images of {size} pixels do not divide into patches of {self.patch}, two a side or more.")
-        self.name, self.device, self.precision = name, device, precision
-        self.fingerprint = fingerprint(self)
-        self.preprocessing = Preprocessing(size, mean=ISIC_MEAN, std=ISIC_STD, resize_mode="squash")
-        return self.to(device=device, dtype=self.dtype)
-
     def tokens(self, pixels: Tensor) -> Tensor:
         """Embed pixels (B, 3, S, S) to (B, 1 + n², W), with bicubic interpolation of the positions."""
         patches = self.patches(pixels)
@@ -177,20 +146,16 @@ class FrozenViT(nn.Module):
         x = torch.cat([self.class_token.expand(len(pixels), -1, -1), patches.flatten(2).mT], dim=1)
         return x + torch.cat([self.positions[:, :1], positions.flatten(2).mT], dim=1)
 
-    def encode_pixels(self, pixels: Tensor, *, chunk: int | None = None, unit: bool = True) -> Tensor:
-        """Return the class token of the last block (N, W); FPT uses keys and values instead (:meth:`forward`)."""
-        rows = []
-        for part in to_device(pixels, self.device, self.dtype).split(chunk or self.chunk):
-            x = self.tokens(part)
-            for block in self.blocks:
-                x = block(x)
-            rows.append(x[:, 0])
-        features = torch.cat(rows)
-        return F.normalize(features, dim=-1) if unit else features
+    def forward(self, pixels: Tensor) -> Tensor:
+        """Return the class token of the last block (B, W) of pixels (B, 3, S, S)."""
+        x = self.tokens(pixels)
+        for block in self.blocks:
+            x = block(x)
+        return x[:, 0]
 
-    def forward(self, pixels: Tensor, blocks: tuple[int, ...]) -> Tensor:
+    def keys_values(self, pixels: Tensor, blocks: tuple[int, ...]) -> Tensor:
         """Return keys and values (B, L, 2, H, k, W/H) of the selected tokens of pixels (B, 3, S, S)."""
-        x = self.tokens(to_device(pixels, self.device, self.dtype))
+        x = self.tokens(pixels)
         count = int(SELECTED * x.shape[1])
         selected = []
         for number in range(max(blocks) + 1):
@@ -204,6 +169,49 @@ class FrozenViT(nn.Module):
                 selected.append(torch.stack([k.gather(-2, index), v.gather(-2, index)], dim=1))
             x = block.finish(x, attention @ v)
         return torch.stack(selected, dim=1)
+
+
+class FrozenViT(Backbone):
+    """Backbone of images only, for images of ``size`` pixels; FPT uses the keys and values of its blocks.
+
+    Attributes:
+        tower: the ViT.
+    """
+
+    name: str
+    fingerprint: str
+    preprocessing: Preprocessing
+    embed_dim: int
+    text: TextEncoder | None = None
+    architecture = "ViT"
+    family = "vit"
+
+    def __init__(self, tower: VitTower, name: str, *, device: torch.device, precision: str, size: int) -> None:
+        self.dtype, autocast, _ = check_precision(precision, device)
+        if autocast is not None:
+            raise OtptError(f"FPT runs in float32 or float64, not in {precision!r}.")
+        if size % tower.patch or size < 2 * tower.patch:  # of fewer than five tokens none would be selected
+            raise OtptError(f"Images of {size} pixels do not divide into patches of {tower.patch}, two a side or more.")
+        self.name, self.device, self.precision = name, device, precision
+        self.fingerprint = fingerprint(tower)
+        self.preprocessing = Preprocessing(size, mean=ISIC_MEAN, std=ISIC_STD, resize_mode="squash")
+        self.embed_dim = tower.width
+        self.tower = tower.to(device=device, dtype=self.dtype)
+
+    @property
+    def views_at_once(self) -> int:
+        """One, because an image of 512 pixels fills the cores."""
+        return 1
+
+    def encode_pixels(self, pixels: Tensor, *, chunk: int | None = None, unit: bool = True) -> Tensor:
+        """Return the class tokens of the last block (N, W)."""
+        parts = to_device(pixels, self.device, self.dtype).split(chunk or self.chunk)
+        features = torch.cat([self.tower(part) for part in parts])
+        return F.normalize(features, dim=-1) if unit else features
+
+    def keys_values(self, pixels: Tensor, blocks: tuple[int, ...]) -> Tensor:
+        """Return keys and values (B, L, 2, H, k, W/H) of the selected tokens of pixels (B, 3, S, S)."""
+        return self.tower.keys_values(to_device(pixels, self.device, self.dtype), blocks)
 
 
 class KeysAndValues:
@@ -229,7 +237,7 @@ class KeysAndValues:
         recipe = self._frozen.preprocessing
         pixels = normalised(unit_pixels(image, recipe.size, resize_mode=recipe.resize_mode), recipe.mean, recipe.std)
         with torch.no_grad():
-            keys_values: Tensor = self._frozen(pixels[None], self._blocks)[0]
+            keys_values = self._frozen.keys_values(pixels[None], self._blocks)[0]
         if path is not None:
             write_atomically(path, save({"keys_values": keys_values.cpu().contiguous()}), durable=False)
         return keys_values
@@ -247,16 +255,17 @@ def load_frozen_vit(spec: str, size: int = FROZEN_SIZE, precision: str = "float3
         if config.model_type != "vit" or config.hidden_act != "gelu":
             raise ValueError("it is not a ViT with GELU")
         file = next((folder / name for name in _WEIGHTS if (folder / name).is_file()), folder / _WEIGHTS[0])
-        tower = FrozenViT(config, read_checkpoint(file).state)
+        tower = VitTower(config, read_checkpoint(file).state)
     except (OSError, RuntimeError, TypeError, ValueError, ZeroDivisionError) as error:
         reason = str(error).splitlines()[:2][-1].strip()
         raise OtptError(f"The folder {str(folder)!r} holds no ViT that FPT can freeze: {reason}") from None
-    return tower.prepare(spec, device=place, precision=precision, size=size)
+    return FrozenViT(tower, spec, device=place, precision=precision, size=size)
 
 
 def _renamed(state: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
-    """Yield the weights under the names of :class:`FrozenViT`."""
-    for name, tensor in state.items():
+    """Yield the weights under the names of :class:`VitTower`."""
+    for key, tensor in state.items():
+        name = key
         for theirs, ours in _RENAMED:
             name = name.replace(theirs, ours)
         yield name, tensor.float()

@@ -48,9 +48,7 @@ class PretrainedModel(Protocol):
 
     __name__: str
 
-    def from_pretrained(
-        self, name: None, **options: object
-    ) -> tuple[nn.Module, Mapping[str, Sequence[object]]]:
+    def from_pretrained(self, name: None, **options: object) -> tuple[nn.Module, Mapping[str, Sequence[object]]]:
         """Return a model and a report on its weights, with ``output_loading_info=True``."""
 
 

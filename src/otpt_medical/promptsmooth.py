@@ -175,7 +175,7 @@ class PromptSmoothGroup:
         by_image = [self._image(image, batch.seed) for image in batch.images]
         return [list(outputs) for outputs in zip(*by_image, strict=True)]
 
-    def _image(self, image: EncodedImage, seed: int) -> list[Output]:
+    def _image(self, image: EncodedImage[object], seed: int) -> list[Output]:
         """Return the outputs of one image, one per method."""
         opened, digest = image.open()
         key = digest if image.task.image_id is None else image.task.image_id

@@ -211,8 +211,8 @@ class TrainedSystem(EvaluationSystem):
                 return replace(file, target=target)
         where = "" if target is None else f" with target class {target}"
         raise OtptError(
-            f"Method {trained_name(method)!r}{where} needs a trained file: make it with 'otpt train {self.name}', and name it with "
-            "--set trained=FILE."
+            f"Method {trained_name(method)!r}{where} needs a trained file: make it with 'otpt train {self.name}', and "
+            "name it with --set trained=FILE."
         )
 
     @staticmethod

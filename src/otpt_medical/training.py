@@ -249,7 +249,7 @@ def train_fpt(
     with torch.random.fork_rng(devices=[]):  # initial values and dropout
         torch.manual_seed(recipe.seed)
         classes = len(dataset.class_names)
-        network = FptNetwork(recipe.variant, classes, frozen.width, frozen.heads, frozen.depth)
+        network = FptNetwork(recipe.variant, classes, frozen.tower.width, frozen.tower.heads, frozen.tower.depth)
         network = network.to(frozen.device, frozen.dtype)
         keys_values = KeysAndValues(frozen, network.frozen_blocks, keep)
 

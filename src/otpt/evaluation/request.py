@@ -19,6 +19,7 @@ from otpt.evaluation.systems import EvaluationSystem
 from otpt.files import Json
 from otpt.methods import (
     MULTI_LABEL,
+    Method,
     Methods,
     Protocol,
     Task,
