@@ -82,7 +82,7 @@ def calibrate(
     if options.run.json:
         whole = calibration.as_dict()
         shown = {key: whole[key] for key in ("labels", "map", "cross_validation", "reliability")}
-        print_json({"file": str(out), "method": calibration.method_name, **shown})
+        print_json({"file": str(out), "method": calibration.method, **shown})
     else:
         _print(calibration, out, fit.maps)
     return code
@@ -91,7 +91,7 @@ def calibrate(
 def _print(calibration: Calibration, out: Path, maps: o.Several) -> None:
     classes = len(calibration.class_names)
     rows = [[metric.title, *metric.cells()] for metric in calibration.held_out]
-    heading = f"{calibration.method_name}, {calibration.labels} labels"
+    heading = f"{calibration.method}, {calibration.labels} labels"
     print_table([heading, "before", "95 %", "after", "95 %"], rows)
     tried = ", ".join(f"{name} {nll:.4f}" for name, nll in calibration.cross_validation.items())
     print(f"\nChosen by cross-validated NLL: {calibration.map.words} (of {tried}).")
@@ -109,5 +109,5 @@ def _draw(calibration: Calibration, path: Path) -> None:
         "after": f"{metrics[ece][1]}, {metrics[nll][1]}",
     }
     with styled():
-        figure = draw_before_after(calibration.diagram, words, calibration.method_name)
+        figure = draw_before_after(calibration.diagram, words, calibration.method)
     save(figure, path)
