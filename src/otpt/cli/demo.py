@@ -7,16 +7,16 @@ import textwrap
 from pathlib import Path
 from typing import Annotated
 
-from figures import draw, save
-from page import make_page, write_page
 
 from otpt import evaluation
 from otpt.cli import options as o
 from otpt.cli.terminal import command_line, print_table, say, terminal_width
 from otpt.data import load_dataset
 from otpt.evaluation import Evaluation, Progress, duration
-from otpt.methods import DEFAULT_METHOD
+from otpt.methods import DEFAULT_METHOD, Protocol, get_methods
 from otpt.report import compare_methods, evaluation_table, open_results, ranked
+from otpt.report.figures import draw, save
+from otpt.report.page import make_page, write_page
 
 BASE = "zero-shot"
 BACKBONE = "pocket"
@@ -52,7 +52,9 @@ def demo(
     result = evaluation.evaluate(
         datasets,
         o.ModelOptions(chosen=BACKBONE).load,
-        Evaluation(methods=chosen, seeds=seeds or (0,), limit=images, shard_size=SHARD_SIZE),
+        Evaluation(
+            protocol=Protocol(methods=get_methods(chosen)), seeds=seeds or (0,), limit=images, shard_size=SHARD_SIZE
+        ),
         out=out / "run",
         engine=o.local_engine(workers or min(2, os.cpu_count() or 1), "cpu"),
         progress=Progress(log=say),

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated
 
 from otpt import evaluation
@@ -69,7 +70,7 @@ class EvaluationOptions(o.Options):
         out: Path | None,
         decision: o.DecisionOptions | None = None,
         multi_label: bool = False,
-        **changes: object,
+        changes: Mapping[str, object] = MappingProxyType({}),
     ) -> Result:
         """Check all options without the model, then evaluate.
 
@@ -196,7 +197,7 @@ def sweep(
     changes: dict[str, object] = {}
     if prompts is not None:
         changes = {"prompts": [prompt for word in prompts for prompt in _prompts(word)], "all_tokens": True}
-    result = options.evaluate(datasets, variants, out=out, **changes)
+    result = options.evaluate(datasets, variants, out=out, changes=changes)
     return print_result(result, as_json=options.run.json)
 
 

@@ -33,12 +33,12 @@ from otpt.calibration import read_calibration
 from otpt.classifier import read_records
 from otpt.cli.terminal import note
 from otpt.data import ClassList, Dataset
-from otpt.data.classes import read_text
 from otpt.decision import Decision
 from otpt.errors import OtptError
 from otpt.evaluation import Evaluation, LocalEngine, ProcessEngine
 from otpt.evaluation.ray import RayEngine
 from otpt.features import FeatureCache
+from otpt.files import read_text
 from otpt.methods import Method, Protocol, Task, get_methods, load_plugin
 from otpt.prompts import Prompt, Templates
 from otpt.records import Frozen

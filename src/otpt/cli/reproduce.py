@@ -19,6 +19,7 @@ from otpt.errors import OtptError
 from otpt.evaluation import Evaluation, LocalEngine, ProcessEngine, Progress, duration
 from otpt.features import FeatureCache
 from otpt.methods import Protocol, get_methods
+from otpt.prompts import Prompt
 from otpt.report import Table, build_tables, compare_with_paper, open_results, render
 from otpt.report.papers import BACKBONES, OTPT
 from otpt.report.reproduce import STUDIES, Plan, PlannedRun, PlannedTable, evaluate_commands, make_plan
@@ -142,15 +143,14 @@ class _Runner:
         if run.folder in self._done:
             return 0
         self._done.add(run.folder)
-        request = Evaluation(
-            methods=run.methods,
-            prompts=run.prompts,
-            seeds=run.seeds,
+        protocol = Protocol(
+            methods=get_methods(run.methods),
             views=self._part.views,
             augmix=run.augmix,
             official_precision=True,  # the rounding of the official scripts, whose numbers are the paper's
-            limit=self._part.limit,
         )
+        prompts = None if run.prompts is None else tuple(Prompt(words) for words in run.prompts)
+        request = Evaluation(protocol=protocol, prompts=prompts, seeds=run.seeds, limit=self._part.limit)
         result = evaluation.evaluate(
             run.make(),
             partial(self._load, backbone=run.model),

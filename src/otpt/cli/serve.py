@@ -151,11 +151,8 @@ def serve(
     o.use_threads(service.threads)
     on_ray = ray.check()
     with open_socket(address.host, address.port) as listening:
-        if on_ray:
-            replicas = _replicas(config, ray, name=f"otpt-{address.port}")
-        else:
-            replicas = nullcontext(Service.from_config(config))
-        with replicas as answering:
+        started = _replicas(config, ray, f"otpt-{address.port}") if on_ray else nullcontext(Service.from_config(config))
+        with started as answering:
             app = create_app(answering, token=token, names=address.names)
             print(f"otpt: serving {', '.join(config.models)} at {address_of(listening)}", flush=True)
             run_server(app, listening, config.limits, log_level=address.log_level)
@@ -185,7 +182,7 @@ def _class_lists(words: tuple[str, ...]) -> dict[str, ClassList]:
 
 
 @contextmanager
-def _replicas(config: ServiceConfig, options: o.RayOptions, *, name: str) -> Iterator[RayService]:
+def _replicas(config: ServiceConfig, options: o.RayOptions, name: str) -> Iterator[RayService]:
     """Run replicas on Ray and yield the service in front of them; other applications on the cluster stay."""
     pool = options.pool()
     # Ray writes to standard output when a worker dies
