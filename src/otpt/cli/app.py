@@ -105,10 +105,15 @@ def _function(name: str, target: str) -> Callable[..., int | None]:
 def _refuse_fractions(_app: App, _commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
     """Raise for "1.5" where a whole number is expected, which cyclopts would round."""
     for argument in arguments:
-        if argument.hint is int or int in get_args(argument.hint):
+        if _contains(argument.hint, int):
             for token in argument.tokens:
                 if "." in token.value:
                     raise CoercionError(argument=argument, token=token, target_type=int)
+
+
+def _contains(hint: object, kind: type) -> bool:
+    """Return whether a type is the given one, or a union or tuple of it."""
+    return hint is kind or any(_contains(member, kind) for member in get_args(hint))
 
 
 def _split_config(words: list[str]) -> tuple[list[str], str | None]:

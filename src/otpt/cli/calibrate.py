@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Annotated
 
 from otpt.calibration import Calibration
 from otpt.calibration.maps import DEFAULT, MAPS
 from otpt.cli import options as o
-from otpt.cli.evaluate import EvaluationOptions, say_incomplete
+from otpt.cli.evaluate import EvaluationOptions, RunOptions, say_incomplete
 from otpt.cli.terminal import print_json, print_table
 from otpt.errors import OtptError
 from otpt.evaluation import calibrate_run
@@ -53,12 +53,17 @@ def calibrate(
     otpt calibrate runs/main --methods o-tpt --out cal.json --figure cal.png
     """
     run = Run(dataset) if (Path(dataset) / "config.json").is_file() else None
-    if (multi_label or (run and run.multi_label)) and (fit.figure or fit.maps):
-        raise OtptError("--figure and --maps need one label per image; leave them out.")
+    several_labels = multi_label or (run is not None and run.multi_label)
+    if several_labels and fit != FitOptions():
+        raise OtptError("--figure, --maps and --raps-… need one label per image; leave them out.")
     if len(options.seeds or ()) > 1:
         raise OtptError(f"--seeds was given {len(options.seeds or ())} seeds; a calibration is fitted on one.")
     code = 0
-    if run is None:
+    if run is not None:
+        _refuse_options(options, folder, multi_label)
+    else:
+        if name is not None:
+            raise OtptError(f"--dataset was given {name!r}, but it selects a data set of a run; leave it out.")
         chosen = options.method.methods([methods or (MULTI_LABEL if multi_label else DEFAULT_METHOD)])
         options = replace(options, run=replace(options.run, save_probabilities=not multi_label))
         result = options.evaluate([dataset], chosen, out=folder, multi_label=multi_label)
@@ -86,6 +91,23 @@ def calibrate(
     else:
         _print(calibration, out, fit.maps)
     return code
+
+
+def _refuse_options(options: EvaluationOptions, folder: Path | None, multi_label: bool) -> None:
+    """Raise for an option of an evaluation, which a finished run does not need."""
+    used = EvaluationOptions(
+        seeds=options.seeds, method=o.MethodOptions(prompt=options.method.prompt), run=RunOptions(json=options.run.json)
+    )
+    unused = [name for name, value in (("run", folder), ("multi-label", multi_label)) if value]
+    for group in fields(options):
+        ours, theirs = getattr(options, group.name), getattr(used, group.name)
+        if isinstance(ours, o.Options) and ours != theirs:
+            unused += [name for name, value in ours.given().items() if theirs.given().get(name) != value]
+    if unused:
+        raise OtptError(
+            f"--{unused[0].replace('_', '-')} was given, but the run is finished; give it to 'otpt evaluate', or leave "
+            "it out."
+        )
 
 
 def _print(calibration: Calibration, out: Path, maps: o.Several) -> None:
