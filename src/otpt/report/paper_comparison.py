@@ -15,17 +15,18 @@ from otpt.data.registered import find_entry
 from otpt.errors import OtptError
 from otpt.report.formats import Table
 from otpt.report.papers import (
-    AVERAGE,
     Paper,
     get_paper,
     mark_errata,
     method_key,
+    own_note,
     paper_backbone,
     printed_values,
     table_datasets,
 )
 from otpt.report.results import Results, check_names
-from otpt.report.tables import make_cells, own_note, progress_notes
+from otpt.report.selection import AVERAGE
+from otpt.report.tables import make_cells, progress_notes
 
 METRICS = ("accuracy", "ece")
 _VIEWS = re.compile(r"\bn=(\d+) augmix=(on|off)\b")
