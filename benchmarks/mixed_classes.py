@@ -18,11 +18,11 @@ from torch import Tensor
 
 from otpt import Classifier, load
 from otpt.data.emoji import emoji_dataset
+from otpt.methods.example_scorers import prototypes
 from otpt.methods.mixed_classes import fit_mixed
 from otpt.metrics import debiased_ece
 from otpt.prompts import MEMORY_BUDGET, Prompt
-from otpt.rejection import _text_features, negative_words
-from otpt.methods.example_scorers import prototypes
+from otpt.rejection import negative_words, text_features_of
 
 SETS = ("food", "objects", "symbols", "flags")
 """Sets on which no constant was chosen."""
@@ -70,8 +70,8 @@ def load_bench(clf: Classifier, name: str) -> Bench:
     class_names = [names[c] for c in chosen]
     taken = {each.lower() for each in class_names}
     words = [word for word in negative_words() if word not in taken]
-    texts = _text_features(clf.backbone, class_names, Prompt(), MEMORY_BUDGET).double()
-    nouns = _text_features(clf.backbone, words, Prompt(), MEMORY_BUDGET).double()
+    texts = text_features_of(clf.backbone, class_names, Prompt(), MEMORY_BUDGET).double()
+    nouns = text_features_of(clf.backbone, words, Prompt(), MEMORY_BUDGET).double()
     return Bench(parts[0], parts[1], parts[2], parts[3], texts, nouns, clf.backbone.logit_scale)
 
 

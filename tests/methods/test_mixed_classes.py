@@ -13,10 +13,10 @@ from torch.nn import functional as F
 from otpt import Classifier
 from otpt.data.emoji import emoji_dataset
 from otpt.errors import OtptError
+from otpt.methods.example_scorers import SCORERS, prototypes
 from otpt.methods.mixed_classes import MixedScorer, fit_mixed
 from otpt.prompts import MEMORY_BUDGET, Prompt
-from otpt.rejection import _text_features, negative_words
-from otpt.methods.example_scorers import SCORERS, prototypes
+from otpt.rejection import negative_words, text_features_of
 
 SCALE = 100.0
 
@@ -150,7 +150,7 @@ def test_emoji() -> None:
         parts += [features, torch.tensor([dataset.labels[i] for i in rows])]
     train, train_labels, test, labels = parts
     words = [word for word in negative_words() if word not in {name.lower() for name in names}]
-    texts, nouns = (_text_features(clf.backbone, each, Prompt(), MEMORY_BUDGET).double() for each in (names, words))
+    texts, nouns = (text_features_of(clf.backbone, each, Prompt(), MEMORY_BUDGET).double() for each in (names, words))
     scale, rows = clf.backbone.logit_scale, train_labels < 3
     text_logits = scale * test @ texts.mT
     mixed = fit_mixed("gda", train[rows], train_labels[rows], word_features=nouns, logit_scale=scale)
