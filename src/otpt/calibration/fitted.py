@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -149,7 +149,7 @@ def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 def read_calibration(path: str | Path) -> Calibration:
     """Read a calibration file, or raise :class:`OtptError` if it is corrupt or of another version."""
     path = Path(path).expanduser()
-    content = read_json(path, "calibration file")
+    content = cast(dict[str, object], read_json(path, "calibration file"))
     try:
         found = Calibration.model_validate(content)
         if found.digest != content.get("checksum"):

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -282,7 +282,7 @@ def _label(content: bytes, ending: str) -> str:
         raise ValueError(f"it has {len(content):,} bytes")
     text = content.decode("utf-8").strip()
     if ending == ".json":
-        values = parse_json(text)
+        values = cast(dict[str, object], parse_json(text))
         text = str(next((values[key] for key in _JSON_KEYS if key in values), "")).strip()
     if not text:
         raise ValueError("it is empty")

@@ -15,7 +15,7 @@ from functools import cache
 from importlib import resources
 from itertools import product
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 import pydantic.dataclasses
 
@@ -155,7 +155,8 @@ def builtin_entries() -> Mapping[str, DatasetEntry]:
 @cache
 def _own_entries() -> Mapping[str, DatasetEntry]:
     text = resources.files("otpt.data").joinpath("datasets.toml").read_text(encoding="utf-8")
-    return {name: DatasetEntry(name=name, **table) for name, table in parse_toml(text).items()}
+    tables = cast(dict[str, dict[str, Any]], parse_toml(text))
+    return {name: DatasetEntry(name=name, **table) for name, table in tables.items()}
 
 
 def find_entry(name: str) -> DatasetEntry | None:
@@ -225,7 +226,8 @@ def read_split(place: Place) -> list[Record]:
     if read is not None and file.name != name:
         return _read_lines(file, read, place.classes)
     try:
-        listed = [(str(path), int(label), str(name)) for path, label, name in parse_json(read_text(file))[place.split]]
+        splits = cast(dict[str, list[tuple[str, int, str]]], parse_json(read_text(file)))
+        listed = [(str(path), int(label), str(name)) for path, label, name in splits[place.split]]
     except (ValueError, KeyError, TypeError, OverflowError) as error:
         kind = NoSuchSplit if isinstance(error, KeyError) else OtptError
         raise kind(

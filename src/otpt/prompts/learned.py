@@ -25,7 +25,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import ClassVar, TypeAlias
+from typing import ClassVar, TypeAlias, cast
 
 import torch
 from safetensors.torch import save
@@ -244,7 +244,7 @@ def read_learned(path: str | Path) -> LearnedPrompt:
 
 def _from_tensors(own: Mapping[str, Tensor], notes: Mapping[str, str]) -> LearnedPrompt:
     """Create a learned prompt, and evaluate it once to validate the shapes."""
-    images = tuple(parse_json(notes.get("images", "[]")))
+    images = tuple(cast(list[str], parse_json(notes.get("images", "[]"))))
     if any(name.startswith(("compound_prompt", "proj.")) for name in own):
         deep = range(sum(name.startswith("compound_prompts_text.") for name in own))
         texts = ["ctx", *(f"compound_prompts_text.{i}" for i in deep)]
@@ -260,7 +260,7 @@ def _from_tensors(own: Mapping[str, Tensor], notes: Mapping[str, str]) -> Learne
         cocoop = CocoopContext(own["ctx"], *(own[name] for name in _NET), images=images)
         cocoop.starts(torch.zeros(1, cocoop.weight1.shape[-1]))
         return cocoop
-    class_names = parse_json(notes["class_names"]) if "class_names" in notes else None
+    class_names = cast(list[str], parse_json(notes["class_names"])) if "class_names" in notes else None
     coop = CoopContext(own["ctx"], None if class_names is None else tuple(class_names), images=images)
     coop.prompt()
     return coop

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import fields
-from typing import Any
+from typing import Any, cast
 
 import pandas as pd
 
@@ -97,7 +97,8 @@ def score_run(run: Run, *, n_bins: int | None = None, side: str | None = None) -
     check_bins(n_bins, side, most=MAX_BINS)
     if (n_bins, side) == (scoring.n_bins, scoring.side):
         with suppress(OSError, ValueError, KeyError, TypeError):  # missing or damaged: computed again
-            content = parse_json((run.folder / METRICS_FILE).read_text(encoding="utf-8"))
+            text = (run.folder / METRICS_FILE).read_text(encoding="utf-8")
+            content = cast(dict[str, Any], parse_json(text))
             if content["state"] == _state(run):
                 return list(content["scores"])
     return [_score(run, *key, n_bins, side) for key in run.everything()]
