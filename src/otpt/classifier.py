@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from otpt.backbones import Backbone, load_backbone, open_clip_tags
+from otpt.backbones import Backbone, as_backbone, load_backbone, open_clip_tags
 from otpt.calibration import Calibrated, Calibration, fit_calibration, fit_label_calibration
 from otpt.data.own import read_label_sets
 from otpt.errors import OtptError, unknown
@@ -84,6 +84,7 @@ class Classifier:
             settings = method.replace(**fields) if fields else method
         else:
             settings = Settings(methods=(method,), **fields)
+        backbone = as_backbone(backbone)
         self.backbone, self.urls = backbone, urls
         if settings.examples is not None:
             settings = self._encode_examples(settings)

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
-from otpt.backbones import Backbone
+from otpt.backbones import Backbone, is_backbone
 from otpt.calibration import fixed_temperature
 from otpt.errors import OtptError
 from otpt.features.cache import FeatureCache
@@ -89,7 +89,7 @@ def check_fit(
         if not trained and (kind.trained or method.sees_all_first):
             why = "predicts with a network trained for it" if kind.trained else "sees all images of a set first"
             raise OtptError(f"Method {method.name!r} {why}; run it with 'otpt evaluate' or otpt.evaluation.evaluate.")
-        if isinstance(backbone, Backbone) != kind.needs_text_tower:
+        if is_backbone(backbone) != kind.needs_text_tower:
             needed = "a CLIP-like model with a text tower" if kind.needs_text_tower else "an image-only model"
             raise OtptError(f"Method {method.name!r} needs {needed}; choose one instead of {backbone.name!r}.")
         recipe_for(settings, method)
