@@ -25,7 +25,7 @@ from otpt.methods.path import is_enough
 from otpt.metrics import METRICS
 from otpt.metrics.bootstrap import resample_weights
 from otpt.metrics.inputs import DenseRows
-from otpt.settings import DEFAULT_METHOD
+from otpt.methods import DEFAULT_METHOD
 from otpt.views import ViewRecipe
 
 Floats = npt.NDArray[np.float64]

@@ -20,10 +20,10 @@ import otpt
 from otpt import Classifier, Failure, OtptError, Prediction, ViewRecipe
 from otpt import classifier as module
 from otpt.data import as_dataset
-from otpt.evaluation import EvaluationSettings, evaluate
+from otpt.evaluation import Evaluation, evaluate
+from otpt.methods import DEFAULT_METHOD
 from otpt.prompts.learned import CoopContext, write_learned
 from otpt.report import open_results
-from otpt.settings import DEFAULT_METHOD
 
 NAMES = ["cat", "dog", "red panda", "sea"]
 RECIPE = ViewRecipe(n_views=12)
@@ -220,7 +220,7 @@ def test_what_notebooks_show(tmp_path: Path) -> None:
     assert "tiny-vit" in shared()._repr_html_()
     rows = [{"image": image(i), "label": i % 2} for i in range(4)]
     data = as_dataset(SimpleDataset(rows))
-    result = evaluate(data, shared().backbone, EvaluationSettings(methods=["zero-shot"], views=4), out=tmp_path / "run")
+    result = evaluate(data, shared().backbone, Evaluation(methods=["zero-shot"], views=4), out=tmp_path / "run")
     results = open_results([result.run.folder])
     for shown in (repr(result), result._repr_html_(), results._repr_html_(), result.run._repr_html_()):
         assert "zero-shot" in shown
@@ -327,15 +327,15 @@ def test_learned_contexts_and_attributes_come_from_files_as_on_the_command_line(
     context = CoopContext(torch.randn(4, 64, generator=torch.Generator().manual_seed(0)))
     path = tmp_path / "coop.safetensors"
     path.write_bytes(write_learned(path, context))
-    expected = fresh("coop+o-tpt", contexts=[context]).set_classes(NAMES)(image())
+    expected = fresh(get_method("coop+o-tpt").override({"context": context})).set_classes(NAMES)(image())
     for source in (path, str(path), f"coop={path}"):
-        assert same(fresh("coop+o-tpt", contexts=[source]).set_classes(NAMES)(image()), expected)
-    with pytest.raises(OtptError, match="two prompts of the kind 'coop'"):
-        fresh("coop+o-tpt", contexts=[path, context])
-    with pytest.raises(OtptError, match="pass its file with --context"):
+        assert same(fresh(get_method("coop+o-tpt").override({"context": source})).set_classes(NAMES)(image()), expected)
+    assert same(fresh(f"coop[context={path}]+o-tpt").set_classes(NAMES)(image()), expected)
+    with pytest.raises(OtptError, match="context=FILE"):
         fresh("coop+o-tpt").set_classes(NAMES)
     attributes = {name: ["small", "large"] for name in NAMES}
     file = tmp_path / "attributes.json"
     file.write_text(json.dumps(attributes), encoding="utf-8")
-    one, two = (fresh("tca").set_classes(NAMES, attributes=given)(image()) for given in (attributes, file))
+    tca = get_method("tca")
+    one, two = (fresh(tca.override({"attributes": given})).set_classes(NAMES)(image()) for given in (attributes, file))
     assert same(one, two)

@@ -15,8 +15,7 @@ from PIL import Image
 
 import otpt
 from otpt import Classifier, OtptError, ViewRecipe
-from otpt.methods import KEPT_INIT, published_methods
-from otpt.settings import DEFAULT_METHOD
+from otpt.methods import DEFAULT_METHOD, KEPT_INIT, published_methods
 
 NAMES = ["cat", "dog", "red panda", "2012 BMW M3 coupe", "sea"]
 RECIPE = ViewRecipe(n_views=24)

@@ -10,7 +10,7 @@ import torch
 
 import otpt
 from otpt.data import as_dataset, load_dataset
-from otpt.evaluation import EvaluationSettings, evaluate
+from otpt.evaluation import Evaluation, evaluate
 from otpt.serve.errors import invalid_field
 from otpt.serve.schemas import ELSEWHERE, FIELDS
 
@@ -41,7 +41,7 @@ def test_evaluate_takes_fields_of_its_settings(features: Path, tmp_path: Path) -
     result = evaluate(data, None, methods=["zero-shot"], limit=10, out=tmp_path / "run")
     assert (result.frame["method"].tolist(), result.frame["images"].tolist()) == (["zero-shot"], [10])
     with pytest.raises(otpt.OtptError, match="methods"):
-        evaluate(data, None, EvaluationSettings(), methods=["zero-shot"], out=tmp_path / "other")
+        evaluate(data, None, Evaluation(), methods=["zero-shot"], out=tmp_path / "other")
 
 
 def test_one_split_of_a_dictionary_is_asked_for() -> None:

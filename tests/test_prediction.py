@@ -19,8 +19,8 @@ from PIL import Image
 from otpt.errors import OtptError
 from otpt.explain import HeatMap
 from otpt.groups import Answer, Groups
+from otpt.methods import MULTI_LABEL
 from otpt.prediction import Failure, Prediction, Predictions
-from otpt.settings import MULTI_LABEL
 
 NAMES = ("beagle", "pug", "tabby")
 GROUPS = Groups.read({"dog": ["beagle", "pug"]}, NAMES)

@@ -7,10 +7,10 @@ import subprocess
 import sys
 
 import pytest
+from otpt.settings import Fpp, Settings
 
 from otpt import Method, Prompt, ViewRecipe
 from otpt.errors import OtptError
-from otpt.settings import Fpp, Settings
 
 EXAMPLES = [
     {},

@@ -10,7 +10,7 @@ import torch
 from open_clip import CLIP
 from torch import Tensor, nn
 
-from otpt.backbones.pocket import SIZE, WIDTH, ConvolutionalTokens
+from otpt.backbones.pocket import SIZE, WIDTH, ConvolutionalTokens, register_trunk
 
 MEAN = STD = (0.5, 0.5, 0.5)  # what the ImageNet weights expect
 CONFIG: dict[str, Any] = {
@@ -30,6 +30,7 @@ CONFIG: dict[str, Any] = {
 def build_model(*, pretrained: bool, tokens: int | None = None) -> CLIP:
     """With ImageNet's image tower (``pretrained``) or random weights; with a table of ``tokens`` rows if given."""
     text = CONFIG["text_cfg"] | ({} if tokens is None else {"vocab_size": tokens})
+    register_trunk()
     model = CLIP(**CONFIG | {"text_cfg": text})
     if pretrained:
         load_imagenet(model.visual.trunk.patch_embed)

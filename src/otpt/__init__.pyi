@@ -51,7 +51,6 @@ __all__ = [
     "OtptError",
     "Prediction",
     "Predictions",
-    "Predictions",
     "Prompt",
     "Protocol",
     "Task",

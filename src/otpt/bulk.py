@@ -22,11 +22,11 @@ import torch
 from otpt._version import __version__
 from otpt.backbones import Backbone
 from otpt.classifier import Classifier
+from otpt.decision import Decision
 from otpt.errors import OtptError
 from otpt.features.pipeline import look_ahead
 from otpt.files import Json
 from otpt.images import NamedImage
-from otpt.decision import Decision
 from otpt.methods import Method, Protocol, Task, load_plugin
 from otpt.prediction import Failure, Prediction
 from otpt.processes import WorkerPool

@@ -63,7 +63,9 @@ OneImage = str | bytes | PathLike[str] | Image.Image
 """Images that cannot be mistaken for several."""
 ArrayImage = npt.NDArray[np.generic] | Tensor
 """One image (C, H, W) or (H, W, C), or a batch (B, C, H, W)."""
-BACKBONE_OPTIONS = tuple(name for name in signature(load_backbone).parameters if name not in ("model", "spec", "device"))
+BACKBONE_OPTIONS = tuple(
+    name for name in signature(load_backbone).parameters if name not in ("model", "spec", "device")
+)
 """Keywords of :func:`load` that are passed to :func:`otpt.backbones.load_backbone`."""
 CandidateLabels = str | Sequence[str] | Sequence[Sequence[str]]
 Errors = Literal["raise", "return"]

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 from typing_extensions import TypeAliasType
 
@@ -93,7 +92,7 @@ def _is_alive(process: int) -> bool:
     return True
 
 
-def read_json(path: Path, what: str) -> Any:
+def read_json(path: Path, what: str) -> Json:
     """Read a JSON file written by this package; ``what`` names its kind in errors."""
     try:
         return parse_json(path.read_text(encoding="utf-8"))
@@ -105,15 +104,16 @@ def read_json(path: Path, what: str) -> Any:
         raise OtptError(f"The {what} {str(path)!r} is not valid JSON; check the path, or create it again.") from None
 
 
-def parse_json(text: str) -> Any:
+def parse_json(text: str) -> Json:
     """Parse JSON; raise ``ValueError`` for invalid or too deeply nested text."""
     try:
-        return json.loads(text)
+        value: Json = json.loads(text)
+        return value
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
 
 
-def parse_toml(text: str) -> dict[str, Any]:
+def parse_toml(text: str) -> dict[str, object]:
     """Parse TOML; raise ``ValueError`` for invalid or too deeply nested text."""
     try:
         return tomllib.loads(text)
@@ -132,7 +132,7 @@ def is_there(path: Path) -> bool:
     return True
 
 
-def as_json(value: Any) -> bytes:
+def as_json(value: object) -> bytes:
     """Serialise a value as indented JSON, deterministically."""
     return (json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
 

@@ -11,19 +11,22 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
-from functools import partial
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, TypeAlias, cast
+
+import torch
 
 from otpt.backbones import open_clip_tags
-from otpt.classifier import Classifier, load
+from otpt.classifier import ArrayImage, Classifier, OneImage, load
 from otpt.errors import OtptError, unknown
 from otpt.features.inputs import is_one_image
-from otpt.prediction import Scored
-from otpt.settings import DEFAULT_METHOD
+from otpt.methods import Method
+from otpt.prediction import Prediction, Scored
 
 TASK = "zero-shot-image-classification"
 TEMPLATE = "This is a photo of {}."
+Images: TypeAlias = OneImage | ArrayImage | Iterable[object]
+"""An image, a list of images, or a generator or data set of images."""
 _PRECISIONS = {"auto": "float32", "float32": "float32", "float16": "fp16", "bfloat16": "bf16", "float64": "float64"}
 
 
@@ -41,11 +44,11 @@ class ZeroShotPipeline:
 
     def __call__(
         self,
-        image: Any = None,
+        image: Images | None = None,
         candidate_labels: str | Sequence[str] | None = None,
         *,
         hypothesis_template: str = TEMPLATE,
-        images: Any = None,
+        images: Images | None = None,
         batch_size: int | None = None,
         num_workers: int | None = None,
         timeout: float | None = None,
@@ -61,16 +64,23 @@ class ZeroShotPipeline:
         Returns:
             ``[{"score": …, "label": …}, …]``, best first; one such list per image for several images.
         """
-        given = images if image is None else image
-        if given is None:
+        source = images if image is None else image
+        if source is None:
             raise OtptError("The image is None; expected a path, a URL, an image, or a list of them.")
         template = None if candidate_labels is None else hypothesis_template
-        predict = partial(self.classifier.predict, candidate_labels=candidate_labels, hypothesis_template=template)
-        if is_one_image(given):
-            return list(predict(given))
-        if isinstance(given, list):
-            return [list(found) for found in predict(given)]
-        return (list(predict(each)) for each in given)
+        if is_one_image(source):
+            return self._scores(source, candidate_labels, template)
+        if isinstance(source, list):
+            predictions = self.classifier.predict(
+                source, candidate_labels=candidate_labels, hypothesis_template=template
+            )
+            return [list(prediction) for prediction in predictions if isinstance(prediction, Prediction)]
+        return (self._scores(item, candidate_labels, template) for item in cast(Iterable[object], source))
+
+    def _scores(self, image: object, labels: str | Sequence[str] | None, template: str | None) -> list[Scored]:
+        """Return the scores of one image, best label first."""
+        one = cast(OneImage, image)
+        return list(self.classifier.predict(one, candidate_labels=labels, hypothesis_template=template))
 
     def __repr__(self) -> str:
         return f"ZeroShotPipeline({self.classifier!r})"
@@ -78,14 +88,14 @@ class ZeroShotPipeline:
 
 def pipeline(
     task: str = TASK,
-    model: Any = None,
+    model: object = None,
     *,
-    method: str = DEFAULT_METHOD,
-    device: Any = "auto",
-    tokenizer: Any = None,
-    image_processor: Any = None,
-    dtype: Any = None,
-    torch_dtype: Any = None,
+    method: str | Method | None = None,
+    device: str | int | torch.device = "auto",
+    tokenizer: object = None,
+    image_processor: object = None,
+    dtype: str | torch.dtype | None = None,
+    torch_dtype: str | torch.dtype | None = None,
     **options: Any,
 ) -> ZeroShotPipeline:
     """Return a replacement of Hugging Face's ``pipeline`` for zero-shot image classification.
@@ -97,6 +107,7 @@ def pipeline(
         task: "zero-shot-image-classification".
         model: name of a CLIP or SigLIP model on the hub, a folder, a model in memory, or any model that
             :func:`otpt.load` accepts, such as "pocket".
+        method: method name, TOML file or :class:`~otpt.Method`; the default of :func:`otpt.load` if None.
         device: device name, or number as in transformers: -1 for the CPU, 0 for the first GPU.
         tokenizer, image_processor: tokenizer and image processor of a model in memory.
         dtype, torch_dtype: precision as in transformers, such as ``torch.float16`` or "auto".
@@ -113,11 +124,12 @@ def pipeline(
         raise OtptError("The model is None; expected a name such as model='openai/clip-vit-base-patch16'.")
     if isinstance(device, int):
         device = "cpu" if device < 0 else f"cuda:{device}"
-    if (given := dtype or torch_dtype) is not None:
-        wanted = str(given).removeprefix("torch.")
-        if wanted not in _PRECISIONS:
-            raise unknown("dtype", wanted, _PRECISIONS)
-        options["precision"] = _PRECISIONS[wanted]
+    precision = dtype or torch_dtype
+    if precision is not None:
+        name = str(precision).removeprefix("torch.")
+        if name not in _PRECISIONS:
+            raise unknown("dtype", name, _PRECISIONS)
+        options["precision"] = _PRECISIONS[name]
     if isinstance(model, str) and _is_hub_name(model):
         model = f"hf:{model}"
     return ZeroShotPipeline(

@@ -25,7 +25,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
+from typing import IO, TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, TypeGuard, TypeVar, runtime_checkable
 
 import httpx
 import numpy as np
@@ -46,7 +46,7 @@ class ImageFeatures:
     views: NDArray[np.float32]
 
 
-ImageSource: TypeAlias = "str | Path | bytes | IO[bytes] | Image.Image | NDArray[Any] | Tensor | ImageFeatures"
+ImageSource: TypeAlias = "str | Path | bytes | IO[bytes] | Image.Image | NDArray[np.generic] | Tensor | ImageFeatures"
 
 MAX_PIXELS = 178_956_970
 """Number of pixels above which Pillow rejects an image as a decompression bomb."""
@@ -125,7 +125,7 @@ def open_with_digest(
     return image, digest.hexdigest()[:32]
 
 
-def _file_bytes(source: Any, urls: UrlLimits | None) -> tuple[bytes, str]:
+def _file_bytes(source: object, urls: UrlLimits | None) -> tuple[bytes, str]:
     """Return the bytes of an image file and its name for error messages."""
     if isinstance(source, (bytes, bytearray, memoryview)):
         data, name = bytes(source), "the given bytes"
@@ -157,20 +157,28 @@ def _read_file(path: Path) -> bytes:
         raise cannot_read("image", path, error) from None
 
 
-def is_file_object(source: object) -> bool:
+class Readable(Protocol):
+    """Binary file object."""
+
+    def read(self) -> object:
+        """Return the content."""
+
+
+def is_file_object(source: object) -> TypeGuard[Readable]:
     """Return whether an object has a ``read`` method, as open files, ``io.BytesIO`` and HTTP responses do."""
     return callable(getattr(source, "read", None))
 
 
-def read_file_object(source: Any) -> bytes:
+def read_file_object(source: Readable) -> bytes:
     """Read a binary file object, from its start and restoring its position if it is seekable."""
     try:
-        position = source.tell() if getattr(source, "seekable", bool)() else None
-        if position is not None:
+        if isinstance(source, _Seekable) and source.seekable():
+            position = source.tell()
             source.seek(0)
-        data = source.read()
-        if position is not None:
+            data = source.read()
             source.seek(position)
+        else:
+            data = source.read()
     except (OSError, ValueError) as error:
         raise OtptError(f"Cannot read the given file object: {_reason(error)}.") from None
     if not isinstance(data, bytes):
@@ -178,6 +186,17 @@ def read_file_object(source: Any) -> bytes:
             f"The given file object returns {type(data).__name__}, not bytes; open the file in binary mode, 'rb'."
         )
     return data
+
+
+@runtime_checkable
+class _Seekable(Protocol):
+    def read(self) -> object: ...
+
+    def seekable(self) -> bool: ...
+
+    def seek(self, position: int) -> int: ...
+
+    def tell(self) -> int: ...
 
 
 def _reason(error: Exception) -> str:
@@ -314,45 +333,46 @@ def _quietly(step: Callable[[], _T]) -> _T:
         return step()
 
 
-def is_array(source: object) -> bool:
+def is_array(source: object) -> TypeGuard[NDArray[np.generic] | Tensor]:
     """Return whether an object is a numpy array or, by duck typing, a torch tensor."""
     tensor_methods = ("detach", "cpu", "is_floating_point")
-    return isinstance(source, np.ndarray) or all(hasattr(source, each) for each in tensor_methods)
+    return isinstance(source, np.ndarray) or all(hasattr(source, name) for name in tensor_methods)
 
 
-def rgb_array(source: Any) -> NDArray[np.uint8]:
+def rgb_array(source: NDArray[np.generic] | Tensor) -> NDArray[np.uint8]:
     """Convert an array or tensor (H, W), (H, W, C) or (C, H, W) to (H, W, 3) uint8.
 
     Floats v in [0, 1] become ⌊255·v + ½⌋, the inverse of ``ToTensor``. 16-bit values are scaled by 255/65535. Grey is
     repeated to three channels, and an alpha channel dropped. An ambiguous shape such as (3, 4, 3) is channels-last for
     an array and channels-first for a tensor.
     """
-    tensor = not isinstance(source, np.ndarray)
-    given = f"{'a tensor' if tensor else 'an array'} of shape {tuple(source.shape)} and type {source.dtype}"
-    values: NDArray[Any] = source
-    if tensor:
-        plain = source.detach().cpu()
+    values: NDArray[np.generic]
+    if isinstance(source, np.ndarray):
+        kind, values = "an array", source
+    else:
+        kind, plain = "a tensor", source.detach().cpu()
         values = (plain.double() if plain.is_floating_point() else plain).numpy()  # numpy has no bfloat16
+    name = f"{kind} of shape {tuple(source.shape)} and type {source.dtype}"
     if values.ndim == 4 and len(values) == 1:
         values = values[0]
     if values.ndim == 2:
         values = values[..., None]
-    elif values.ndim == 3 and values.shape[0] in _CHANNELS and (tensor or values.shape[2] not in _CHANNELS):
+    elif values.ndim == 3 and values.shape[0] in _CHANNELS and (kind == "a tensor" or values.shape[2] not in _CHANNELS):
         values = np.moveaxis(values, 0, 2)
     number = values.dtype == np.uint8 or values.dtype == np.uint16 or values.dtype.kind == "f"
     if values.ndim != 3 or values.shape[2] not in _CHANNELS or values.size == 0 or not number:
         batch = "; pass a batch (B, C, H, W) to predict" if values.ndim == 4 else ""
-        raise OtptError(f"Cannot use {given} as an image; {_EXPECTED}{batch}.")
+        raise OtptError(f"Cannot use {name} as an image; {_EXPECTED}{batch}.")
     values = values[..., : 1 if values.shape[2] == 1 else 3]  # drop alpha
     if values.dtype == np.uint16:
-        values = _eight_bits(values, given)
+        values = _eight_bits(values, name)
     elif values.dtype.kind == "f":
         wide = values.astype(np.float64)
         low, high = float(wide.min()), float(wide.max())
         if not (low >= -_ROUNDING and high <= 1 + _ROUNDING):  # also rejects nan
             remedy = "undo its normalisation first" if low < 0 else "divide it by 255"
             raise OtptError(
-                f"Cannot use {given} as an image: its values range from {low:.6g} to {high:.6g}, expected floats in "
+                f"Cannot use {name} as an image: its values range from {low:.6g} to {high:.6g}, expected floats in "
                 f"[0, 1]; {remedy}."
             )
         values = np.floor(255 * wide.clip(0, 1) + 0.5).astype(np.uint8)

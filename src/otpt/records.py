@@ -10,7 +10,6 @@ from pydantic.fields import FieldInfo
 
 from otpt.errors import OtptError, unknown
 
-
 ELSEWHERE: dict[str, JsonValue] = {"recorded": "elsewhere"}
 """``json_schema_extra`` of fields that ``config.json`` records with each data set or column, or that change no row."""
 NOT_SERVED = "not_served"

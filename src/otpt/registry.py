@@ -325,7 +325,7 @@ class Preparation(Frozen):
     def settings(cls) -> Mapping[str, Setting]:
         """Return its inputs as settings of methods."""
         return {
-            name: Setting(name, field.default, Annotated[field.annotation, *field.metadata])
+            name: Setting(name, field.default, Annotated[field.annotation, field])
             for name, field in cls.model_fields.items()
         }
 

@@ -36,6 +36,7 @@ def to_host(tensors: Sequence[Tensor]) -> list[Tensor]:
     # a copy of each: one number that was expanded counts as contiguous, but has no stride to read bytes by
     plain = (tensor.detach().clone(memory_format=torch.contiguous_format) for tensor in away)
     flat = [tensor.flatten().view(torch.uint8) for tensor in plain]
-    parts = torch.cat(flat).cpu().split([len(each) for each in flat])
-    copies = iter([part.clone().view(own.dtype).view(own.shape) for part, own in zip(parts, away, strict=True)])
+    parts = torch.cat(flat).cpu().split([len(data) for data in flat])
+    pairs = zip(parts, away, strict=True)
+    copies = iter([part.clone().view(source.dtype).view(source.shape) for part, source in pairs])
     return [tensor if tensor.device.type == "cpu" else next(copies) for tensor in tensors]

@@ -15,7 +15,7 @@ from oracles.models.tiny import tiny_backbone
 from otpt import OtptError, functional
 from otpt.cli import main
 from otpt.data import feature_dataset, load_dataset
-from otpt.evaluation import EvaluationSettings, evaluate
+from otpt.evaluation import Evaluation, evaluate
 from otpt.methods import field_names, get_method
 from otpt.methods.caches import tda
 from otpt.runs import Run
@@ -62,7 +62,7 @@ def test_all_methods_of_single_features(tmp_path: Path) -> None:
     ran, refused = [], {}
     for name in field_names():
         try:
-            evaluate(data, None, EvaluationSettings(methods=[name]), out=tmp_path / name.replace("+", "_"))
+            evaluate(data, None, Evaluation(methods=[name]), out=tmp_path / name.replace("+", "_"))
             ran.append(name)
         except OtptError as error:
             refused[name] = str(error)
@@ -74,7 +74,7 @@ def test_all_methods_of_single_features(tmp_path: Path) -> None:
 def test_views_as_features(tmp_path: Path) -> None:
     given = arrays(10, views=8)
     data = feature_dataset(given["features"], given["labels"], NAMES, given["text_features"], logit_scale=SCALE)
-    settings = EvaluationSettings(methods=["mean-logit", "tps"], save_probabilities=True)
+    settings = Evaluation(methods=["mean-logit", "tps"], save_probabilities=True)
     evaluate(data, None, settings, out=tmp_path / "run")
     rows = Run(tmp_path / "run").to_pandas()
     logits = (SCALE * unit(given["features"]) @ unit(given["text_features"]).T).mean(axis=1)
@@ -86,8 +86,8 @@ def test_views_as_features(tmp_path: Path) -> None:
 
 def test_stream_length_is_the_number_of_images(tmp_path: Path) -> None:
     data = feature_dataset(*(arrays(12)[key] for key in ("features", "labels", "class_names", "text_features")))
-    assert EvaluationSettings(methods=["onzeta"]).for_dataset(data).stream_length == 12
-    assert EvaluationSettings(methods=["onzeta"], limit=5).for_dataset(data).stream_length == 5
+    assert Evaluation(methods=["onzeta"]).for_dataset(data).stream_length == 12
+    assert Evaluation(methods=["onzeta"], limit=5).for_dataset(data).stream_length == 5
 
 
 def test_texts_of_a_backbone(tmp_path: Path) -> None:
@@ -99,13 +99,13 @@ def test_texts_of_a_backbone(tmp_path: Path) -> None:
     data = load_dataset(str(tmp_path / "mine.parquet"))
     assert (data.class_names, data.labels[:4]) == (tuple(NAMES), (0, 1, 2, 3))
     assert data.backbone == "some-model"  # type: ignore[attr-defined]
-    evaluate(data, backbone, EvaluationSettings(methods=["zero-shot", "tda"]), out=tmp_path / "run")
+    evaluate(data, backbone, Evaluation(methods=["zero-shot", "tda"]), out=tmp_path / "run")
     assert set(Run(tmp_path / "run").to_pandas().method) == {"zero-shot", "tda"}
     narrow = feature_dataset(features[:, :5], data.labels, NAMES)
     with pytest.raises(OtptError, match=f"5 .*{backbone.embed_dim}"):
-        evaluate(narrow, backbone, EvaluationSettings(methods=["zero-shot"]), out=tmp_path / "narrow")
+        evaluate(narrow, backbone, Evaluation(methods=["zero-shot"]), out=tmp_path / "narrow")
     with pytest.raises(OtptError, match="backbone"):
-        evaluate(data, None, EvaluationSettings(methods=["zero-shot"]), out=tmp_path / "none")
+        evaluate(data, None, Evaluation(methods=["zero-shot"]), out=tmp_path / "none")
 
 
 def test_classes_without_a_text(tmp_path: Path) -> None:
@@ -159,7 +159,7 @@ REFUSED = ["tpt", "zero", "coop", "maple+tpt", "o-tpt+static", "templates-7", "d
 def test_refused_methods(tmp_path: Path, name: str) -> None:
     data = feature_dataset(*(arrays()[key] for key in ("features", "labels", "class_names", "text_features")))
     with pytest.raises(OtptError) as error:
-        evaluate(data, None, EvaluationSettings(methods=[get_method(name)]), out=tmp_path / "run")
+        evaluate(data, None, Evaluation(methods=[get_method(name)]), out=tmp_path / "run")
     assert name in str(error.value)
 
 

@@ -27,14 +27,13 @@ from otpt.backbones.fast import pooled as first
 from otpt.data.dataset import stratified_order
 from otpt.errors import OtptError
 from otpt.evaluation import evaluate
-from otpt.evaluation.settings import overlaps
+from otpt.evaluation.request import overlaps
 from otpt.features import FeatureCache
 from otpt.methods import get_method
-from otpt.methods.fpp import pretrain
+from otpt.methods.fpp import Fpp, pretrain
 from otpt.methods.state import prompt_state
 from otpt.prompts import Prompt, Templates, dataset_templates
 from otpt.prompts.learned import CocoopContext, CoopContext, MaplePrompts, fingerprint, read_learned, write_learned
-from otpt.settings import Fpp
 from otpt.views import ViewRecipe, make_views
 
 pytestmark = pytest.mark.slow
@@ -53,6 +52,22 @@ def cocoop() -> CocoopContext:
     return CocoopContext(*(normal(*shape, seed=i) for i, shape in enumerate(shapes)))
 
 
+def given_context(name: str, context: object | None) -> Method:
+    """A method with its learned prompt."""
+    return get_method(name) if context is None else get_method(name).override({"context": context})
+
+
+def with_attributes(name: str) -> Method:
+    method = get_method(name)
+    return method.override({"attributes": ATTRIBUTES}) if method.init == "attributes" else method
+
+
+def written(folder: Path, learned: CocoopContext) -> Path:
+    path = folder / "written.safetensors"
+    path.write_bytes(write_learned(path, learned))
+    return path
+
+
 def maple(folder: Path) -> MaplePrompts:
     torch.save({"state_dict": maple_state("vit", 2)}, folder / "maple.pt")
     found = read_learned(folder / "maple.pt")
@@ -66,7 +81,7 @@ def test_of_a_limited_evaluation_the_images_that_it_evaluates_are_compared_with_
     keys = data.image_keys()
     for chosen, expected in ((evaluated, 1), (sorted(set(range(12)) - set(evaluated)), 0)):
         learned = CoopContext(normal(4, 64, seed=0), images=tuple(keys[index] for index in chosen))
-        sentences = list(overlaps(settings(methods=["coop"], contexts=[learned], limit=3), data))
+        sentences = list(overlaps(settings(methods=[given_context("coop", learned)], limit=3), data))
         assert len(sentences) == expected
         assert all(each.startswith("3 of the 3 images of 'tiny'") for each in sentences)
 
@@ -74,8 +89,9 @@ def test_of_a_limited_evaluation_the_images_that_it_evaluates_are_compared_with_
 @pytest.mark.equality
 def test_all_inits_in_one_pass(tmp_path: Path) -> None:
     methods = ["zero-shot", "coop", "coop+o-tpt", "cocoop", "cocoop+o-tpt", "maple", "maple+o-tpt", "o-tpt"]
-    contexts = [coop(), cocoop(), maple(tmp_path)]
-    found = confidences(tmp_path / "run", settings(methods=methods, contexts=contexts))
+    contexts = {"coop": coop(), "cocoop": cocoop(), "maple": maple(tmp_path)}
+    chosen = [given_context(name, contexts.get(name.partition("+")[0])) for name in methods]
+    found = confidences(tmp_path / "run", settings(methods=chosen))
     words = "a photo of a"
     assert list(found) == [
         (words, "zero-shot"), ("coop", "coop"), ("coop", "coop+o-tpt"), ("cocoop", "cocoop"),
@@ -95,8 +111,8 @@ def test_both_conditions_of_cocoop(tmp_path: Path) -> None:
     context, clean = cocoop(), ViewRecipe(n_views=1)
     found = {}
     for condition in ("unit", "raw"):
-        method = get_method("cocoop").override({"condition": condition})
-        given = settings(methods=[method], contexts=[context])
+        method = get_method("cocoop").override({"condition": condition, "context": context})
+        given = settings(methods=[method])
         (found[condition],) = confidences(tmp_path / condition, given).values()
     for i in range(COUNT):
         views = make_views(image(i), clean, backbone().preprocessing, seed=0, image_id="any")
@@ -116,7 +132,7 @@ def test_files_by_data_set_and_the_configuration(tmp_path: Path) -> None:
     for name, learned in (("emoji-one", coop(1)), ("two", coop(2))):
         path = tmp_path / f"{name}.safetensors"
         path.write_bytes(write_learned(path, learned))
-    given = settings(methods=["coop"], contexts=[str(tmp_path / "{dataset}.safetensors")])
+    given = settings(methods=[f"coop[context={tmp_path}/{{dataset}}.safetensors]"])
     run = evaluate([first_set, second], backbone(), given, out=tmp_path / "run").run
     stored = [each.columns[0].prompt for each in run.datasets]
     assert stored == [{"name": "coop", "fingerprint": fingerprint(coop(number))} for number in (1, 2)]
@@ -133,40 +149,43 @@ def test_what_is_refused(tmp_path: Path) -> None:
         assert not (tmp_path / "run").exists(), "nothing is begun"
         return str(error.value)
 
-    assert "'coop+tpt' needs a learned prompt of kind 'coop'" in sentence(methods=["coop+tpt"])
-    assert "no method uses it" in sentence(methods=["tpt"], contexts=[coop()])
-    assert "two prompts of the kind 'coop'" in sentence(methods=["coop"], contexts=[coop(), coop(1)])
-    assert "no method starts from words (coop)" in sentence(methods=["coop"], contexts=[coop()], prompts=["a"])
-    assert "none.pt" in sentence(methods=["coop"], contexts=[tmp_path / "none.pt"])
-    assert "width 512" in sentence(methods=["coop"], contexts=[CoopContext(normal(4, 512, seed=0))])
+    assert "'coop' needs a learned prompt" in sentence(methods=["coop+tpt"])
+    assert "no method starts from words (coop)" in sentence(methods=[given_context("coop", coop())], prompts=["a"])
+    assert "none.pt" in sentence(methods=[given_context("coop", tmp_path / "none.pt")])
+    assert "'cocoop'" in sentence(methods=[f"coop[context={written(tmp_path, cocoop())}]"])
+    wide = CoopContext(normal(4, 512, seed=0))
+    assert "width 512" in sentence(methods=[given_context("coop", wide)])
     other = CoopContext(normal(6, 4, 64, seed=0), ("a", "b", "c", "d", "e", "f"))
-    assert "its class 1 is" in sentence(methods=["coop"], contexts=[other])
+    assert "its class 1 is" in sentence(methods=[given_context("coop", other)])
+    with pytest.raises(OtptError, match="'context'"):
+        get_method("tpt").override({"context": coop()})
 
 
-FPP = Fpp(steps=3, seed=5)
+FPP = Fpp(fpp_steps=3, fpp_seed=5)
 
 
 @pytest.mark.equality
 def test_fpp_is_the_method_from_its_vectors(tmp_path: Path) -> None:
-    given = settings(methods=["fpp", "fpp+tpt", "tpt"], fpp=FPP)
+    given = settings(methods=["fpp[fpp-steps=3,fpp-seed=5]", "fpp[fpp-steps=3,fpp-seed=5]+tpt", "tpt"])
     found = confidences(tmp_path / "run", given)
-    assert list(found) == [("fpp", "fpp"), ("fpp", "fpp+tpt"), ("a photo of a", "tpt")]
+    alone, tuned = "fpp[fpp-steps=3,fpp-seed=5]", "fpp[fpp-steps=3,fpp-seed=5]+tpt"
+    assert list(found) == [("fpp", alone), ("fpp", tuned), ("a photo of a", "tpt")]
     vectors = pretrain(tiny_backbone("vit"), NAMES, FPP).vectors
     assert vectors is not None
     plain = confidences(tmp_path / "plain", settings(methods=["zero-shot", "tpt"], prompts=[Prompt.learned(vectors)]))
-    assert list(plain.values()) == [found["fpp", "fpp"], found["fpp", "fpp+tpt"]]
+    assert list(plain.values()) == [found["fpp", alone], found["fpp", tuned]]
 
 
 def test_one_context_for_all_seeds_in_the_cache(tmp_path: Path) -> None:
     cache = FeatureCache(tmp_path / "cache")
-    given = settings(methods=["fpp+tpt"], fpp=FPP, seeds=[0, 1])
+    given = settings(methods=[get_method("fpp+tpt").override({"fpp-steps": 3, "fpp-seed": 5})], seeds=[0, 1])
     run = evaluate([dataset(COUNT), dataset(COUNT, "two")], backbone(), given, out=tmp_path / "run", cache=cache).run
     assert cache.info().contexts == 1, "both sets have the same classes"
     (column,) = run.datasets[0].columns
-    assert column.prompt["fpp"]["seed"] == 5
+    assert column.prompt["fpp"]["fpp_seed"] == 5
     assert column.prompt["name"] == "fpp"
-    other = settings(methods=["fpp+tpt"], fpp=Fpp(steps=3, seed=6), seeds=[0, 1])
-    with pytest.raises(OtptError, match=r"prompt\.fpp\.seed is 5 there and 6 now"):
+    other = settings(methods=[get_method("fpp+tpt").override({"fpp-steps": 3, "fpp-seed": 6})], seeds=[0, 1])
+    with pytest.raises(OtptError, match=r"prompt\.fpp\.fpp_seed is 5 there and 6 now"):
         evaluate([dataset(COUNT), dataset(COUNT, "two")], backbone(), other, out=tmp_path / "run", cache=cache)
 
 
@@ -174,7 +193,7 @@ def test_templates_of_the_data_set(tmp_path: Path) -> None:
     given = settings(methods=["dataset-templates", "zero-shot"])
     dtd = confidences(tmp_path / "dtd", given, "dtd")
     assert list(dtd) == [("dataset-templates", "dataset-templates"), ("a photo of a", "zero-shot")]
-    mine = settings(methods=["templates"], templates=Templates("mine", ["{} texture."]))
+    mine = settings(methods=[get_method("templates").override({"templates": Templates("mine", ["{} texture."])})])
     assert confidences(tmp_path / "mine", mine) == {
         ("mine", "templates"): dtd["dataset-templates", "dataset-templates"]
     }
@@ -183,7 +202,7 @@ def test_templates_of_the_data_set(tmp_path: Path) -> None:
     config = evaluate(dataset(COUNT, "dtd"), backbone(), given, out=tmp_path / "dtd").run.config
     recorded = config.datasets[0].columns[0].prompt
     assert recorded == {"name": "dataset-templates", "templates": dataset_templates("dtd").digest}
-    changed = settings(methods=["templates"], templates=Templates("mine", ["{} texture!"]))
+    changed = settings(methods=[get_method("templates").override({"templates": Templates("mine", ["{} texture!"])})])
     with pytest.raises(OtptError, match="templates"):
         confidences(tmp_path / "mine", changed)
 
@@ -195,7 +214,8 @@ METHODS = ["tca", "attributes", "attributes+o-tpt", "a-tpt", "soc+static", "zero
 @pytest.mark.equality
 def test_an_evaluation_says_what_the_classifier_says(tmp_path: Path) -> None:
     """With a cache of features and gradients, filled by a first run and used by a second one."""
-    given = settings(methods=METHODS, attributes=ATTRIBUTES)
+    methods = [with_attributes(name) for name in METHODS]
+    given = settings(methods=methods)
     cache = FeatureCache(tmp_path / "cache")
     for name in ("first", "second"):
         evaluate(dataset(3), backbone(), given, out=tmp_path / name, cache=cache)
@@ -205,8 +225,8 @@ def test_an_evaluation_says_what_the_classifier_says(tmp_path: Path) -> None:
     )
     assert found == again
     assert len(found) == 3 * len(METHODS)
-    classifier = Classifier(backbone(), "tca", views=RECIPE).set_classes(NAMES, attributes=ATTRIBUTES)
+    classifier = Classifier(backbone(), methods[0], views=RECIPE).set_classes(NAMES)
     for i in range(3):
-        answers = classifier.compare(image(i), METHODS)
+        answers = classifier.compare(image(i), methods)
         assert {name: answers[name].confidence for name in METHODS} == {name: found[i, name] for name in METHODS}
         assert len({found[i, name] for name in METHODS}) == len(METHODS), "each says something of its own"

@@ -214,7 +214,7 @@ WAITING = """
 import os, sys, time
 from pathlib import Path
 from otpt.data import Dataset
-from otpt.evaluation import EvaluationSettings, ProcessEngine, evaluate
+from otpt.evaluation import Evaluation, ProcessEngine, evaluate
 
 def wait(device):
     (Path(sys.argv[1]) / str(os.getpid())).touch()
@@ -222,7 +222,7 @@ def wait(device):
 
 if __name__ == "__main__":
     data = Dataset("x", ["cat", "dog"], ["a", "b"], [0, 1], [b"", b""].__getitem__)
-    settings = EvaluationSettings(methods=["zero-shot"])
+    settings = Evaluation(methods=["zero-shot"])
     evaluate(data, wait, settings, out=Path(sys.argv[1]) / "run", engine=ProcessEngine(2))
 """
 

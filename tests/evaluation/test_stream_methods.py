@@ -21,6 +21,7 @@ from oracles.runs.evaluation_bench import (
     small_dataset,
 )
 from oracles.runs.growing_bench import STREAM
+from otpt.settings import Settings
 
 from otpt import Classifier, OtptError, adaptation, load_plugin
 from otpt.evaluation import ProcessEngine, evaluate
@@ -30,7 +31,6 @@ from otpt.methods import get_method
 from otpt.methods.state import prompt_state
 from otpt.registry import snapshot
 from otpt.runs import Run
-from otpt.settings import Settings
 from otpt.views import ViewRecipe, make_views
 
 pytestmark = pytest.mark.slow

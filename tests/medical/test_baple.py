@@ -20,7 +20,7 @@ from torch.nn import functional as F
 
 import otpt
 from otpt.errors import OtptError
-from otpt.evaluation import EvaluationSettings, evaluate
+from otpt.evaluation import Evaluation, evaluate
 from otpt.medical.baple import BapleModel, Patch, read_start, triggered
 from otpt.medical.trained import read_trained_files
 from otpt.medical.training import BapleRecipe, BapleTraining, train_baple
@@ -63,7 +63,7 @@ def test_official_checkpoints_and_what_is_counted(tmp_path: Path) -> None:
     """Clean and back-door numbers by hand, from the files' tensors."""
     models = [official_file(tmp_path / f"{t}.tar-50") for t in range(2)]
     data = dataset(each=3)
-    chosen = EvaluationSettings(
+    chosen = Evaluation(
         methods=["baple"],
         plugins={"trained": [f"baple:{t}={tmp_path}/{t}.tar-50" for t in (1, 0)]},
         save_probabilities=True,
@@ -116,7 +116,7 @@ def test_end_to_end_on_medclip(tmp_path: Path, capsys: pytest.CaptureFixture[str
                          "--out", tmp_path / "run", *model)  # fmt: skip
     assert code == 0, err
     assert "xrays:backdoor" in out
-    again = EvaluationSettings(methods=METHODS, plugins={"trained": [str(file) for file in files]})
+    again = Evaluation(methods=METHODS, plugins={"trained": [str(file) for file in files]})
     with pytest.raises(OtptError, match=r"trained on another backbone"):
         evaluate(dataset(), tiny(), again, out=tmp_path / "other")
     wrong = dataset(("covid", "healthy"))
@@ -144,7 +144,7 @@ def test_bad_input(changes: dict[str, object], words: str, tmp_path: Path, monke
     official_file(tmp_path / "wide.tar-50", side=48)
     torch.save({"state_dict": {"ctx": torch.zeros(2, 64)}}, tmp_path / "coop.tar-50")
     with pytest.raises(OtptError, match=words):
-        evaluate(dataset(), tiny(), EvaluationSettings(**{"methods": METHODS[:1], **changes}), out=tmp_path / "run")  # type: ignore[arg-type]
+        evaluate(dataset(), tiny(), Evaluation(**{"methods": METHODS[:1], **changes}), out=tmp_path / "run")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from torch.nn import functional as F
 
 from otpt.data import Dataset, find_entry
 from otpt.errors import OtptError
-from otpt.evaluation import EvaluationSettings, evaluate
+from otpt.evaluation import Evaluation, evaluate
 from otpt.medical import FROZEN_SIZE, training
 from otpt.medical.fpt import FptNetwork, fpt_network, write_fpt
 from otpt.medical.frozen_vit import (
@@ -179,11 +179,11 @@ def test_end_to_end(vit: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str
     recipes = [read_trained(file).notes["recipe"]["weight"] for file in files]
     assert recipes == [0.0, 18.0]
     frozen = load_frozen_vit(str(vit), device="cpu", size=48)
-    settings = EvaluationSettings(methods=METHODS, plugins={"trained": [str(file) for file in files]})
+    settings = Evaluation(methods=METHODS, plugins={"trained": [str(file) for file in files]})
     with pytest.raises(OtptError, match="for the classes covid, dog, normal; this data set has covid, normal"):
         evaluate(dataset(), frozen, settings, out=tmp_path / "other")
     with pytest.raises(OtptError, match="Method 'o-tpt' needs"):
-        evaluate(dataset(), frozen, EvaluationSettings(methods=["o-tpt"]), out=tmp_path / "other")
+        evaluate(dataset(), frozen, Evaluation(methods=["o-tpt"]), out=tmp_path / "other")
     code, _, err = run(capsys, *command[:5], "--no-cache", "--out", tmp_path / "none", *model)
     assert (code, "make it with 'otpt train fpt'" in err) == (2, True)
     code, _, err = run(capsys, *command[:-1], 64, "--out", tmp_path / "none")

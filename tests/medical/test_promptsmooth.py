@@ -20,7 +20,7 @@ from torch import Tensor
 import otpt
 from otpt.data import stratified
 from otpt.errors import OtptError
-from otpt.evaluation import EvaluationSettings, evaluate
+from otpt.evaluation import Evaluation, evaluate
 from otpt.medical.promptsmooth import (
     NOISE_PROMPTS,
     Smoother,
@@ -129,9 +129,9 @@ def test_votes_count_every_copy_once() -> None:
         assert torch.equal(row, (backbone.encode_pixels(torch.cat(copies)) @ texts.mT).argmax(dim=1))
 
 
-def settings(**changes: object) -> EvaluationSettings:
+def settings(**changes: object) -> Evaluation:
     small = Smoothing(copies=5, samples=20, selection=6)
-    return EvaluationSettings(
+    return Evaluation(
         **{"methods": METHODS, "shard_size": 4, "plugins": {"promptsmooth": {"smoothing": small}}, **changes}
     )  # type: ignore[arg-type]
 
@@ -241,7 +241,7 @@ def test_wrong_numbers(wrong: dict[str, float]) -> None:
 
 def test_a_classifier_predicts_as_the_evaluation_does(tmp_path: Path) -> None:
     data, backbone = dataset(each=1), tiny()
-    given = EvaluationSettings(methods=["promptsmooth"], save_probabilities=True)
+    given = Evaluation(methods=["promptsmooth"], save_probabilities=True)
     rows = rows_of(evaluate(data, backbone, given, out=tmp_path / "run").run)
     classifier = otpt.Classifier(backbone, "promptsmooth").set_classes(data.class_names)
     for sample, row in zip(data, rows, strict=True):

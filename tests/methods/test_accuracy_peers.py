@@ -262,10 +262,11 @@ def test_rlcf_with_prompts_in_both_towers(tmp_path: Path) -> None:
         return literal_reward(logits[0], zero_shot[0] / 100)[None]  # of a batch of one image
 
     torch.save({"state_dict": maple_state("vit", 2)}, tmp_path / "maple.pt")
-    clf = Classifier(backbone(), views=RECIPE, contexts=[read_learned(tmp_path / "maple.pt")]).set_classes(NAMES)
-    numbers = {"steps": 2, "learning-rate": 7e-3, "weight-decay": 5e-4}
+    clf = Classifier(backbone(), views=RECIPE).set_classes(NAMES)
+    context = {"context": read_learned(tmp_path / "maple.pt")}
+    numbers = {"steps": 2, "learning-rate": 7e-3, "weight-decay": 5e-4, **context}
     methods = [compose(name).override(numbers) for name in ("maple+rlcf", "maple+own-reward")]
-    ours, own, start = clf.compare(image(1), [*methods, "maple"], image_id="1").values()
+    ours, own, start = clf.compare(image(1), [*methods, compose("maple").override(context)], image_id="1").values()
     np.testing.assert_allclose(ours.probabilities, own.probabilities, rtol=0, atol=1e-10)
     assert np.abs(ours.probabilities - start.probabilities).max() > 1e-4
 

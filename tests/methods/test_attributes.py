@@ -50,11 +50,13 @@ def test_a_class_has_the_sum_over_its_texts() -> None:
     backbone = tiny_backbone("vit", "float64")
     generator = torch.Generator().manual_seed(0)
     views = normalize(torch.randn(2, 1, 32, generator=generator, dtype=torch.float64), dim=-1)
-    classifier = Classifier(backbone, "attributes").set_classes(NAMES, attributes=ATTRIBUTES)
+    classifier = Classifier(backbone, get_method("attributes").override({"attributes": ATTRIBUTES})).set_classes(NAMES)
     texts = [f"{attribute} {name}" for name in NAMES for attribute in ATTRIBUTES[name]]
     each = Classifier(backbone, "zero-shot").set_classes(texts)
     for found, of_texts in zip(
-        classifier.classify_features(views, ["attributes"]), each.classify_features(views, ["zero-shot"]), strict=True
+        classifier.classify_features(views, [classifier.method]),
+        each.classify_features(views, ["zero-shot"]),
+        strict=True,
     ):
         expected = of_texts["zero-shot"].probabilities.reshape(3, 2).sum(1)
         np.testing.assert_allclose(found["attributes"].probabilities, expected, rtol=0, atol=1e-12)
@@ -73,9 +75,9 @@ def test_functions_of_all_views_see_the_classes() -> None:
     generator = torch.Generator().manual_seed(0)
     views = normalize(torch.randn(2, 12, 32, generator=generator, dtype=torch.float64), dim=-1)
     recipe = otpt.ViewRecipe(n_views=12)
-    classifier = Classifier(tiny_backbone("vit", "float64"), "tca", views=recipe)
-    classifier.set_classes(NAMES, attributes=ATTRIBUTES)
-    for answer in classifier.classify_features(views, ["tca", "tca+seen-by-tca"]):
+    classifier = Classifier(tiny_backbone("vit", "float64"), views=recipe).set_classes(NAMES)
+    methods = [get_method(name).override({"attributes": ATTRIBUTES}) for name in ("tca", "tca+seen-by-tca")]
+    for answer in classifier.classify_features(views, methods):
         assert not np.allclose(answer["tca"].probabilities, answer["tca+seen-by-tca"].probabilities)
 
 
@@ -85,7 +87,7 @@ def test_predict(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str])
     Image.effect_noise((40, 40), 80).convert("RGB").save(image)
     command = ["predict", str(image), "--classes", *NAMES, "--backbone", f"local-dir:{tmp_path / 'model'}"]
     command += ["--views", "12", "--json", "--method", "tca", "attributes"]
-    assert main([*command, "--attributes", str(file)]) == 0
+    assert main([*command, "--set", f"attributes={file}"]) == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [row["method"] for row in rows] == ["tca", "attributes"]
     assert rows[0]["confidence"] != rows[1]["confidence"]

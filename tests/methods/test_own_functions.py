@@ -246,7 +246,8 @@ def test_a_gate_that_is_always_open_or_closed(method: str, tmp_path: Path) -> No
     kept = "+".join(part for part in method.split("+") if part not in ("tpt", "o-tpt", "moved")) or "zero-shot"
     kept = f"zero-shot+{kept}" if kept in ("sals", "own-mean") else kept
     names = [method, kept, f"{method}+always", f"{method}+never"]
-    found = classifier(*contexts).compare(image(1), names, image_id="p")
+    methods = [with_context(name, *contexts) for name in names]
+    found = classifier().compare(image(1), methods, image_id="p")
     assert np.array_equal(found[f"{method}+always"].probabilities, found[method].probabilities)
     assert np.array_equal(found[f"{method}+never"].probabilities, found[kept].probabilities)
     assert not np.array_equal(found[method].probabilities, found[kept].probabilities)

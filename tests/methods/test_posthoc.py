@@ -101,9 +101,10 @@ def test_learned_prompts(init: str, tmp_path: Path) -> None:
         shapes = ((4, 64), (2, 32), (2,), (64, 2), (64,))
         generator = torch.Generator().manual_seed(0)
         context = CocoopContext(*(0.5 * torch.randn(*shape, generator=generator) for shape in shapes))
-    clf = Classifier(backbone(), views=RECIPE, contexts=[context]).set_classes(NAMES)
+    clf = Classifier(backbone(), views=RECIPE).set_classes(NAMES)
     name = f"{init}+tpt+e-cots"
-    found = clf.compare(image(2), [f"{init}+tpt+noting", name])[name]
+    methods = [get_method(each).override({"context": context}) for each in (f"{init}+tpt+noting", name)]
+    found = clf.compare(image(2), methods)[name]
     adapted, zero_shot = (each.tolist() for each in seen[0][:2])
     temperature, cosine = posthoc.cots(adapted, zero_shot), posthoc.mean_cosine(seen[0][2])
     expected = posthoc.mixture(adapted, posthoc.strong(adapted), cosine, temperature)
@@ -262,10 +263,12 @@ def test_dac_of_a_learned_context_by_the_classes_that_it_was_learned_on() -> Non
     before, after = (
         prompt_state(backbone(), every, prompt).text_features.tolist() for prompt in (Prompt(), Prompt.learned(vectors))
     )
-    clf = Classifier(backbone(), views=RECIPE, contexts=[CoopContext(vectors, base)]).set_classes(NAMES)
+    clf = Classifier(backbone(), views=RECIPE).set_classes(NAMES)
+    context = {"context": CoopContext(vectors, base)}
+    methods = [get_method(name).override(context) for name in ("coop", "coop+dac-base")]
     changed = set()
     for seed in SEEDS:
-        found = clf.compare(image(seed), ["coop", "coop+dac-base"])
+        found = clf.compare(image(seed), methods)
         own, c = found["coop+dac-base"], found["coop"].index
         factor = 1.0 if c < 2 else posthoc.dac_factor(before, after, c, places, 5)
         logits = [math.log(p) for p in found["coop"].probabilities]
@@ -277,6 +280,7 @@ def test_dac_of_a_learned_context_by_the_classes_that_it_was_learned_on() -> Non
 
 
 def test_dac_of_a_context_that_does_not_name_its_classes_is_refused() -> None:
-    clf = Classifier(backbone(), "coop+dac-base", views=RECIPE, contexts=[CoopContext(torch.randn(4, 64))])
+    method = get_method("coop+dac-base").override({"context": CoopContext(torch.randn(4, 64))})
+    clf = Classifier(backbone(), method, views=RECIPE)
     with pytest.raises(OtptError, match=r"'coop\+dac-base' needs the classes that the context was learned on, but its"):
         clf.set_classes(NAMES)

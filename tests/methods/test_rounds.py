@@ -19,7 +19,6 @@ from otpt.evaluation import evaluate
 from otpt.features import FeatureCache, FeaturePipeline
 from otpt.methods import Batch, Predictor, get_methods, stream
 from otpt.methods.path import is_enough
-from otpt.settings import Settings
 from otpt.views import ViewRecipe, make_views
 
 pytestmark = pytest.mark.slow
@@ -101,14 +100,14 @@ def test_neither_batch_nor_threads_nor_other_methods_matter() -> None:
 @pytest.mark.equality
 def test_images_with_different_numbers_of_views_go_through_a_group_together() -> None:
     methods = get_methods(METHODS)
-    task = Settings(classes=NAMES, views=IN_ROUNDS)
-    predictor = Predictor(backbone(), task, methods)
+    task, protocol = Task(classes=NAMES), Protocol(methods=methods, views=IN_ROUNDS)
+    predictor = Predictor(backbone(), [task], protocol)
     sources = [image(i) for i in SEEDS]
-    given = [predictor.task(i, lambda source=source: source, seed=0) for i, source in enumerate(sources)]
-    answers = [each for batch in stream(given, FeaturePipeline(backbone())) for each in batch]
+    given = [predictor.image_task(i, lambda source=source: source, seed=0) for i, source in enumerate(sources)]
+    answers = [each for batch in stream(given, FeaturePipeline(backbone()), lambda _: predictor) for each in batch]
     encoded: Sequence[Any] = [found for found, _ in answers]
     assert {len(each.features[IN_ROUNDS.kind]) for each in encoded} == {6, 9, 12}
-    (group,) = Predictor(backbone(), task, methods).groups
+    (group,) = Predictor(backbone(), [task], protocol).groups
     together = group.outputs(Batch(encoded, 0))
     for i, (_, own) in enumerate(answers):
         for k in range(len(methods)):

@@ -18,7 +18,6 @@ from otpt.methods import columns, get_methods
 from otpt.methods.state import prompt_state
 from otpt.prompts import FixedEncoder, Templates, dataset_templates, published_templates, template_features
 from otpt.prompts.prompt import _published
-from otpt.settings import Settings
 
 NAMES = ["cat", "red_panda", "2012 BMW M3 coupe", "white-tailed eagle (adult)", "東京タワー"]
 MINE = Templates("mine", ["{} texture.", "a photo of a {}, a type of pet.", "{}", "two words: {} outside"])
@@ -99,11 +98,13 @@ def test_methods_predict_under_templates(backbone: Backbone) -> None:
         return logits + text_features @ text_features[-1]
 
     names = ["cat", "red panda", "dog"]
-    clf = otpt.Classifier(backbone, "templates-7", templates=MINE, views=otpt.ViewRecipe(n_views=4))
+    clf = otpt.Classifier(backbone, "templates-7", views=otpt.ViewRecipe(n_views=4))
     clf.set_classes(names)
     views = backbone.encode_pixels(torch.randn(4, 3, 32, 32, dtype=torch.float64))
     methods = ["templates-7", "templates", "dataset-templates+zero-shot", "templates+ts", "templates+nearer-to-dog"]
-    (answer,) = clf.classify_features(views[None], methods)
+    chosen = [otpt.get_method(name) for name in methods]
+    chosen = [each.override({"templates": MINE}) if each.init == "templates" else each for each in chosen]
+    (answer,) = clf.classify_features(views[None], chosen)
     seven = [make("{}") for make in SIMPLE_IMAGENET_TEMPLATES]
     mine = literal(list(MINE.sentences), names)
     logits = backbone.logit_scale * mine @ views[0]
@@ -118,9 +119,10 @@ def test_methods_predict_under_templates(backbone: Backbone) -> None:
 
 
 def test_the_prompt_column_says_the_init() -> None:
-    methods = get_methods(["templates-80", "templates", "dataset-templates", "fpp+tpt", "zero-shot"])
-    settings = Settings(classes=("cat", "dog"), methods=tuple(methods), templates=MINE, dataset="dtd")
-    assert [prompt for prompt, _ in columns(settings, methods)] == [
+    mine = get_method("templates").override({"templates": MINE})
+    methods = get_methods(["templates-80", mine, "dataset-templates", "fpp+tpt", "zero-shot"])
+    task, protocol = Task(classes=("cat", "dog")), Protocol(methods=methods, dataset="dtd")
+    assert [prompt for prompt, _ in columns([task], protocol, methods)] == [
         "templates-80",
         "mine",
         "dataset-templates",
@@ -153,7 +155,7 @@ def test_templates_of_ones_own_must_be_given(backbone: Backbone) -> None:
 def test_a_text_that_does_not_fit_is_told_at_once(backbone: Backbone) -> None:
     long = "very " * 70 + "long"  # fits the shortest template, not the longest
     for templates in (["{}.", "a black and white photo of the {}."], ["a black and white photo of the {}.", "{}."]):
-        clf = otpt.Classifier(backbone, "templates", templates=Templates("mine", templates))
+        clf = otpt.Classifier(backbone, get_method("templates").override({"templates": Templates("mine", templates)}))
         with pytest.raises(OtptError, match="77"):
             clf.set_classes(["cat", long])
     otpt.Classifier(backbone, "templates", templates=Templates("mine", ["{}."])).set_classes(["cat", long])

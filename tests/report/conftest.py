@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from oracles.runs.simulated_runs import simulate_run, simulated_dataset, simulated_output
 
-from otpt.evaluation import EvaluationSettings as Settings
+from otpt.evaluation import Evaluation as Settings
 from otpt.methods import get_method
 from otpt.report import Results, open_results
 

@@ -11,7 +11,7 @@ from scipy import stats
 
 from otpt import OtptError
 from otpt.data import Dataset
-from otpt.evaluation import EvaluationSettings as Settings
+from otpt.evaluation import Evaluation as Settings
 from otpt.methods import Output
 from otpt.metrics import bootstrap_difference
 from otpt.report import Results, build_tables, compare_methods, comparison_table, gap, open_results, ranked

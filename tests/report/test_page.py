@@ -19,7 +19,7 @@ from oracles.runs.simulated_runs import simulate_run, simulated_dataset
 from otpt import OtptError
 from otpt.backbones import load_backbone
 from otpt.data import Dataset, load_dataset
-from otpt.evaluation import EvaluationSettings as Settings
+from otpt.evaluation import Evaluation as Settings
 from otpt.evaluation import evaluate
 from otpt.images import open_image
 from otpt.report import Results, build_tables, open_models, open_results

@@ -11,7 +11,7 @@ from oracles.runs.simulated_runs import simulate_run, simulated_dataset
 from otpt import OtptError
 from otpt.data import Dataset
 from otpt.data.registered import find_entry
-from otpt.evaluation import EvaluationSettings as Settings
+from otpt.evaluation import Evaluation as Settings
 from otpt.report import PAPERS, compare_with_paper, get_paper, open_results, paper_table, published
 from otpt.report.papers import method_key
 from otpt.report.reproduce import evaluate_commands, make_plan

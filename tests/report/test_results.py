@@ -9,7 +9,7 @@ import pytest
 from oracles.runs.simulated_runs import simulate_run, simulated_dataset
 
 from otpt import OtptError
-from otpt.evaluation import EvaluationSettings as Settings
+from otpt.evaluation import Evaluation as Settings
 from otpt.report import ResultKey, Results, confusions, open_models, open_results, per_class
 
 from .conftest import METHODS, SEEDS, SETS, probabilities

@@ -9,7 +9,7 @@ import pytest
 from oracles.runs.simulated_runs import simulate_run, simulated_dataset, simulated_output
 
 from otpt import OtptError
-from otpt.evaluation import EvaluationSettings as Settings
+from otpt.evaluation import Evaluation as Settings
 from otpt.methods import Output
 from otpt.metrics import bootstrap, evaluate
 from otpt.report import (

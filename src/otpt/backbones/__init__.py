@@ -1,13 +1,22 @@
 """Backbones: CLIP-like models and their loading."""
 
-from otpt.backbones.backbone import Backbone, ClipBackbone, FeatureBackbone, available_devices
+from otpt.backbones.backbone import ClipBackbone, FeatureBackbone, fingerprint
 from otpt.backbones.causal import CausalTower
 from otpt.backbones.checkpoints import read_checkpoint, read_tensors
+from otpt.backbones.devices import available_devices, check_precision, pick_device
 from otpt.backbones.loading import ModelEntry, list_models, load_backbone
 from otpt.backbones.open_clip_models import open_clip_tags
-from otpt.backbones.sources import Parts, QuickGeluWarning, register_source
-from otpt.backbones.text_tower import TextTower
-from otpt.plugins import import_plugins
+from otpt.backbones.protocols import (
+    Backbone,
+    ImageEncoder,
+    TextEncoder,
+    TextTower,
+    as_backbone,
+    has_text_encoder,
+    is_backbone,
+    text_encoder,
+)
+from otpt.backbones.sources import Parts, QuickGeluWarning, hub_file, register_source
 from otpt.views import Preprocessing
 
 __all__ = [
@@ -15,18 +24,26 @@ __all__ = [
     "CausalTower",
     "ClipBackbone",
     "FeatureBackbone",
+    "ImageEncoder",
     "ModelEntry",
     "Parts",
     "Preprocessing",
     "QuickGeluWarning",
+    "TextEncoder",
     "TextTower",
+    "as_backbone",
     "available_devices",
+    "check_precision",
+    "fingerprint",
+    "has_text_encoder",
+    "hub_file",
+    "is_backbone",
     "list_models",
     "load_backbone",
     "open_clip_tags",
+    "pick_device",
     "read_checkpoint",
     "read_tensors",
     "register_source",
+    "text_encoder",
 ]
-
-import_plugins("backbones")

@@ -15,26 +15,35 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Protocol, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd.function import FunctionCtx
+
+from otpt.backbones.modules import Block, ClipText
 
 _TOLERANCE = 1e-4
 """Maximum relative difference between canonical form and model: float32 rounding of deep towers."""
+
+
+class _Saved(Protocol):
+    """Context of a backward pass."""
+
+    saved_tensors: tuple[Tensor, ...]
 
 
 class _QuickGELU(torch.autograd.Function):
     """x·σ(1.702x), saving only x for the backward pass, a third of what autograd saves for the formula."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
+    def forward(ctx: FunctionCtx, x: Tensor) -> Tensor:
         ctx.save_for_backward(x)
         return x * torch.sigmoid(1.702 * x)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+    def backward(ctx: _Saved, *gradients: Tensor) -> Tensor:
         (x,) = ctx.saved_tensors
         gate = torch.sigmoid(1.702 * x)
         return gradients[0] * (gate + 1.702 * x * gate * (1 - gate))
@@ -53,7 +62,7 @@ class CausalTower:
 
     heads: int
     positional: Tensor  # (L, W)
-    layers: tuple[Any, ...]  # modules of the model with ln_1, attn, ln_2, mlp.c_fc, mlp.c_proj
+    layers: tuple[Block, ...]  # modules of the model
     final_norm: nn.Module
     projection: Tensor | None  # (W, D), right-multiplied
     projection_bias: Tensor | None  # (D,)
@@ -64,7 +73,7 @@ class CausalTower:
         """Return the position of the first end token in each text: (N, L) → (N,)."""
         return ids.argmax(dim=-1) if self.end_token is None else (ids == self.end_token).int().argmax(dim=-1)
 
-    def after_attention(self, layer: Any, x: Tensor, mixed: Tensor) -> Tensor:
+    def after_attention(self, layer: Block, x: Tensor, mixed: Tensor) -> Tensor:
         """Return a layer's output (…, W) from its input (…, W) and its attention values (…, W)."""
         x = x + layer.attn.out_proj(mixed)
         output: Tensor = x + layer.mlp.c_proj(ACTIVATIONS[self.activation](layer.mlp.c_fc(layer.ln_2(x))))
@@ -90,7 +99,7 @@ def encode_causal(tower: CausalTower, embeddings: Tensor, ends: Tensor) -> Tenso
     return tower.features(h[torch.arange(count, device=h.device), ends])
 
 
-def read_causal_tower(text: Any, ids: Tensor, encode_text: Callable[[Tensor], Tensor]) -> CausalTower | None:
+def read_causal_tower(text: nn.Module, ids: Tensor, encode_text: Callable[[Tensor], Tensor]) -> CausalTower | None:
     """Return the canonical form of an open_clip text tower, or None for other kinds of towers.
 
     Args:
@@ -99,28 +108,41 @@ def read_causal_tower(text: Any, ids: Tensor, encode_text: Callable[[Tensor], Te
         encode_text: text encoder of the model, (N, L) → (N, D).
     """
     try:
-        blocks = tuple(text.transformer.resblocks)
-        gelu, projection = blocks[0].mlp.gelu, text.text_projection
-        linear = isinstance(projection, nn.Linear)
-        tanh = getattr(gelu, "approximate", "") == "tanh"
-        pool = getattr(text, "text_pool_type", getattr(text, "pool_type", ""))
-        tower = CausalTower(
-            heads=int(blocks[0].attn.num_heads),
-            positional=text.positional_embedding.detach(),
-            layers=blocks,
-            final_norm=text.ln_final,
-            projection=None if projection is None else (projection.weight.T if linear else projection).detach(),
-            projection_bias=projection.bias.detach() if linear and projection.bias is not None else None,
-            activation={"QuickGELU": "quick_gelu", "GELU": "gelu_tanh" if tanh else "gelu"}[type(gelu).__name__],
-            end_token=getattr(text, "text_eos_id", getattr(text, "eos_id", None)) if pool == "eos" else None,
-        )
+        tower = _canonical(text)
         with torch.no_grad():
             expected = encode_text(ids)
             ends = tower.ends(ids)
-            found = encode_causal(tower, text.token_embedding(ids[:, : int(ends.max()) + 1]), ends)
+            embeddings = cast(ClipText, text).token_embedding(ids[:, : int(ends.max()) + 1])
+            features = encode_causal(tower, embeddings, ends)
     except (AttributeError, KeyError, TypeError, RuntimeError):
         return None  # a missing module, another activation, or incompatible shapes
-    if found.shape != expected.shape:
+    if features.shape != expected.shape:
         return None
-    difference = (found - expected).abs().max()
+    difference = (features - expected).abs().max()
     return tower if bool(difference <= _TOLERANCE * expected.abs().max()) else None
+
+
+def _canonical(module: nn.Module) -> CausalTower:
+    """Return the canonical form of a text tower; raise ``AttributeError`` or ``KeyError`` if it has none."""
+    text = cast(ClipText, module)
+    blocks = tuple(cast(Block, block) for block in text.transformer.resblocks)
+    gelu = blocks[0].mlp.gelu
+    tanh = getattr(gelu, "approximate", "") == "tanh"
+    activations = {"QuickGELU": "quick_gelu", "GELU": "gelu_tanh" if tanh else "gelu"}
+    projection: Tensor | None = None
+    bias: Tensor | None = None
+    if isinstance(text.text_projection, nn.Linear):
+        projection, bias = text.text_projection.weight.T, text.text_projection.bias
+    else:
+        projection = text.text_projection
+    pool = getattr(text, "text_pool_type", getattr(text, "pool_type", ""))
+    return CausalTower(
+        heads=int(blocks[0].attn.num_heads),
+        positional=text.positional_embedding.detach(),
+        layers=blocks,
+        final_norm=text.ln_final,
+        projection=None if projection is None else projection.detach(),
+        projection_bias=None if bias is None else bias.detach(),
+        activation=activations[type(gelu).__name__],
+        end_token=getattr(text, "text_eos_id", getattr(text, "eos_id", None)) if pool == "eos" else None,
+    )

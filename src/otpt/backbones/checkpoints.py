@@ -14,7 +14,6 @@ import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors import safe_open
@@ -84,7 +83,7 @@ def read_tensors(
     return state, {str(name): value for name, value in content.items() if isinstance(value, str)}
 
 
-def _read(path: Path, ignore_objects: bool) -> Any:
+def _read(path: Path, ignore_objects: bool) -> object:
     if path.suffix == ".safetensors":
         with safe_open(path, framework="pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
@@ -122,19 +121,19 @@ def _read_torchscript(path: Path) -> dict[str, Tensor]:
 class _Inert:
     """Placeholder for a class in a pickle; accepts any arguments and stores only the state."""
 
-    state: Any = None
+    state: object = None
 
-    def __new__(cls, *_: Any, **__: Any) -> _Inert:
+    def __new__(cls, *_: object, **__: object) -> _Inert:
         return super().__new__(cls)
 
-    def __init__(self, *_: Any, **__: Any) -> None:
+    def __init__(self, *_: object, **__: object) -> None:
         pass
 
-    def __setstate__(self, state: Any) -> None:
+    def __setstate__(self, state: object) -> None:
         self.state = state
 
 
-def _load_inert(file: Path | io.BytesIO) -> Any:
+def _load_inert(file: Path | io.BytesIO) -> object:
     """Load a file with ``weights_only=True``, replacing classes that are not allowed by :class:`_Inert`."""
     names = torch.serialization.get_unsafe_globals_in_checkpoint(file)
     if isinstance(file, io.BytesIO):
@@ -143,7 +142,7 @@ def _load_inert(file: Path | io.BytesIO) -> Any:
         return torch.load(file, map_location="cpu", weights_only=True)
 
 
-def _tensors_below(module: Any, prefix: str) -> Iterator[tuple[str, Tensor]]:
+def _tensors_below(module: object, prefix: str) -> Iterator[tuple[str, Tensor]]:
     attributes = module.state if isinstance(module, _Inert) else None
     for name, value in attributes.items() if isinstance(attributes, dict) else ():
         if isinstance(value, Tensor):

@@ -17,12 +17,17 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, Protocol, TypeVar, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
+
+from otpt.backbones.modules import AttentionPool, Block, ClipVision
+
+_Module = TypeVar("_Module", bound=nn.Module)
 
 _TOLERANCE = 1e-3
 """Maximum relative difference between tuned and original features: rounding gives 1e-6, a wrong rewrite about 1."""
@@ -41,11 +46,11 @@ def tune(visual: nn.Module, image_size: int, chunk: int, *, pack: bool) -> nn.Mo
             else:
                 return visual
             whole = pixels.expand(chunk, -1, -1, -1).contiguous()
-            found = torch.cat([pooled(tuned(whole)), pooled(tuned(pixels))])
+            features = torch.cat([pooled(tuned(whole)), pooled(tuned(pixels))])
         except (RuntimeError, AttributeError, TypeError):
             return visual  # another kind of tower, or a PyTorch version with other private kernels
         expected = pooled(visual(pixels))
-    agrees = bool((found - expected).abs().max() <= _TOLERANCE * expected.abs().max())
+    agrees = bool((features - expected).abs().max() <= _TOLERANCE * expected.abs().max())
     return tuned if agrees else visual
 
 
@@ -54,10 +59,9 @@ def check_pixels(size: int, device: torch.device, dtype: torch.dtype) -> Tensor:
     return torch.randn(1, 3, size, size, generator=torch.Generator().manual_seed(0)).to(device, dtype)
 
 
-def pooled(output: Any) -> Tensor:
+def pooled(output: Tensor | tuple[Tensor, ...]) -> Tensor:
     """Return the pooled feature of a tower's output, which may also contain tokens (CoCa)."""
-    feature: Tensor = output[0] if isinstance(output, tuple) else output
-    return feature
+    return output[0] if isinstance(output, tuple) else output
 
 
 def is_convolutional(visual: nn.Module) -> bool:
@@ -65,7 +69,7 @@ def is_convolutional(visual: nn.Module) -> bool:
     return sum(isinstance(module, nn.Conv2d) for module in visual.modules()) > 4
 
 
-def is_open_clip_vit(visual: Any) -> bool:
+def is_open_clip_vit(visual: nn.Module) -> bool:
     """Return whether a tower has the interface of open_clip's ``VisionTransformer``."""
     return hasattr(visual, "_embeds") and hasattr(getattr(visual, "transformer", None), "resblocks")
 
@@ -117,16 +121,16 @@ class Convolution(nn.Module):
             geometry = zip(input_shape[2:], convolution.stride, convolution.kernel_size, strict=True)
             down, across = (max((-(-side // step) - 1) * step + reach - side, 0) for side, step, reach in geometry)
             weight, padding = F.pad(weight, (across % 2, 0, down % 2, 0)), (-(-down // 2), -(-across // 2))
-        how = (padding, convolution.stride, convolution.dilation)
-        self._how: list[Any] = [*(list(part) for part in how), convolution.groups]
+        geometry_arguments = [list(padding), list(convolution.stride), list(convolution.dilation)]
+        self._geometry: list[list[int] | int] = [*geometry_arguments, convolution.groups]
         self._activation, self._numbers = activation[0], list(activation[1])
         self.bias = None if convolution.bias is None else convolution.bias.detach()
-        reorder: Any = torch._C._nn.mkldnn_reorder_conv2d_weight
-        self._packed: Tensor = reorder(weight.to_mkldnn(), *self._how, list(input_shape))
+        reorder: Callable[..., Tensor] = torch._C._nn.mkldnn_reorder_conv2d_weight
+        self._packed = reorder(weight.to_mkldnn(), *self._geometry, list(input_shape))
 
     def forward(self, x: Tensor) -> Tensor:
         result: Tensor = torch.ops.mkldnn._convolution_pointwise(
-            x, self._packed, self.bias, *self._how, self._activation, self._numbers, ""
+            x, self._packed, self.bias, *self._geometry, self._activation, self._numbers, ""
         )
         return result
 
@@ -146,21 +150,22 @@ _ACTIVATIONS: dict[type[nn.Module], tuple[str, tuple[float, ...]]] = {
 
 def tune_convolutions(visual: nn.Module, pixels: Tensor, chunk: int, *, pack: bool) -> nn.Module:
     """Return a copy with folded batch-norms, fused activations (if ``pack``) and one-token attention pooling."""
-    tuned: Any = copy.deepcopy(visual)
+    tuned = copy.deepcopy(visual)
     names = {module: name for name, module in tuned.named_modules()}
     for convolution, norm in _observe(tuned, pixels, (nn.BatchNorm2d,)).pairs:
         dtype = convolution.weight.dtype
-        tuned.set_submodule(names[convolution], fuse_conv_bn_eval(convolution.double(), norm.double()).to(dtype))
+        folded = fuse_conv_bn_eval(convolution.double(), cast(nn.BatchNorm2d, norm).double())
+        tuned.set_submodule(names[convolution], folded.to(dtype))
         # batch-norms of timm contain the following activation
         tuned.set_submodule(names[norm], getattr(norm, "act", None) or nn.Identity())
     tuned = tuned.to(memory_format=torch.channels_last)
     if hasattr(tuned, "attnpool") and hasattr(tuned, "layer4"):
-        tuned.attnpool = _AttentionPool(tuned.attnpool, chunk, pack=pack)
+        tuned.attnpool = _AttentionPool(cast(AttentionPool, tuned.attnpool), chunk, pack=pack)
     convolutions = [module for module in tuned.modules() if isinstance(module, nn.Conv2d)]
     if pack and all(can_pack(module.weight) for module in convolutions):
         names = {module: name for name, module in tuned.named_modules()}
         pairs, shapes = _observe(tuned, pixels, (nn.ReLU, nn.ReLU6), chunk)
-        following = dict(pairs)
+        following = dict[nn.Module, nn.Module](pairs)
         for module in shapes:
             plain = type(module) is nn.Conv2d and module.padding_mode == "zeros" and not isinstance(module.padding, str)
             if not plain and not _pads_like_tensorflow(module):
@@ -169,49 +174,53 @@ def tune_convolutions(visual: nn.Module, pixels: Tensor, chunk: int, *, pack: bo
             tuned.set_submodule(names[module], Convolution(module, shapes[module], _ACTIVATIONS[type(activation)]))
             if activation in names:
                 tuned.set_submodule(names[activation], nn.Identity())
-    result: nn.Module = tuned
-    return result
+    return tuned
 
 
 class _Observed(NamedTuple):
     """Data flow observed in a forward pass."""
 
-    pairs: list[tuple[Any, Any]]
+    pairs: list[tuple[nn.Conv2d, nn.Module]]
     """(convolution, following module) pairs of modules that are called exactly once."""
     shapes: dict[nn.Conv2d, tuple[int, ...]]
     """Input shape of each convolution for a chunk."""
 
 
 def _observe(visual: nn.Module, pixels: Tensor, kinds: tuple[type[nn.Module], ...], chunk: int = 1) -> _Observed:
-    made: list[tuple[nn.Module, Tensor, int]] = []  # (convolution, output, version of the output)
+    outputs: list[tuple[nn.Conv2d, Tensor, int]] = []  # (convolution, output, version of the output)
     calls: Counter[nn.Module] = Counter()
     shapes: dict[nn.Conv2d, tuple[int, ...]] = {}
-    pairs: list[tuple[nn.Module, nn.Module]] = []
+    pairs: list[tuple[nn.Conv2d, nn.Module]] = []
 
-    def note_output(module: Any, args: Any, output: Tensor) -> None:
+    def note_output(module: nn.Conv2d, args: tuple[Tensor, ...], output: Tensor) -> None:
         calls[module] += 1
         shapes[module] = (chunk, *args[0].shape[1:])
-        made.append((module, output, output._version))
+        outputs.append((module, output, output._version))
 
-    def note_input(module: nn.Module, args: Any) -> None:
+    def note_input(module: nn.Module, args: tuple[Tensor, ...]) -> None:
         calls[module] += 1
-        # the same tensor, not modified in place since (for example by adding a residual)
-        before = [each for each, tensor, version in made if tensor is args[0] and tensor._version == version]
-        pairs.extend((each, module) for each in before)
+        for convolution, tensor, version in outputs:
+            # the same tensor, not modified in place since (for example by adding a residual)
+            if tensor is args[0] and tensor._version == version:
+                pairs.append((convolution, module))
 
-    modules = list(visual.modules())
-    handles = [each.register_forward_hook(note_output) for each in modules if isinstance(each, nn.Conv2d)]
-    handles += [each.register_forward_pre_hook(note_input) for each in modules if isinstance(each, kinds)]
+    handles = []
+    for module in visual.modules():
+        if isinstance(module, nn.Conv2d):
+            handles.append(module.register_forward_hook(note_output))
+        if isinstance(module, kinds):
+            handles.append(module.register_forward_pre_hook(note_input))
     visual(pixels)
     for handle in handles:
         handle.remove()
-    return _Observed([(conv, after) for conv, after in pairs if calls[conv] == calls[after] == 1], shapes)
+    once = [(convolution, after) for convolution, after in pairs if calls[convolution] == calls[after] == 1]
+    return _Observed(once, shapes)
 
 
 class _AttentionPool(nn.Module):
     """Attention pooling softmax(q₀Kᵀ/√d) V with the query q₀ of the mean token: (n, C, h, w) → (n, D)."""
 
-    def __init__(self, pool: Any, chunk: int, *, pack: bool) -> None:
+    def __init__(self, pool: AttentionPool, chunk: int, *, pack: bool) -> None:
         super().__init__()
         self.heads = pool.num_heads
         self.positions = pool.positional_embedding.detach()
@@ -235,25 +244,32 @@ class _AttentionPool(nn.Module):
 # ---- open_clip's vision transformer
 
 
-def tune_vit(visual: Any, chunk: int, *, pack: bool) -> nn.Module:
+class _PlainBlock(Block, Protocol):
+    """``ResidualAttentionBlock`` of open_clip."""
+
+    ls_1: nn.Module
+    ls_2: nn.Module
+
+
+def tune_vit(visual: nn.Module, chunk: int, *, pack: bool) -> nn.Module:
     """Return a faster vision transformer, which shares weights with ``visual`` where possible."""
-    blocks = list(visual.transformer.resblocks)
-    if not visual.transformer.batch_first or not all(_is_plain_block(block) for block in blocks):
-        original: nn.Module = visual
-        return original
-    tokens = visual.positional_embedding.shape[0]
-    reads_class_token = visual.attn_pool is None and visual.pool_type == "tok" and not visual.output_tokens
-    tower, transformer = _shallow(visual), _shallow(visual.transformer)
+    vision = cast(ClipVision, visual)
+    blocks = [cast(_PlainBlock, block) for block in vision.transformer.resblocks]
+    if not vision.transformer.batch_first or not all(_is_plain_block(block) for block in blocks):
+        return visual
+    tokens = vision.positional_embedding.shape[0]
+    reads_class_token = vision.attn_pool is None and vision.pool_type == "tok" and not vision.output_tokens
+    transformer = _shallow(visual.get_submodule("transformer"))
     transformer.resblocks = nn.ModuleList(
         _Block(block, chunk, tokens, only_first=reads_class_token and block is blocks[-1], pack=pack)
         for block in blocks
     )
+    tower = _shallow(visual)
     tower.transformer = transformer
-    result: nn.Module = tower
-    return result
+    return tower
 
 
-def _is_plain_block(block: Any) -> bool:
+def _is_plain_block(block: _PlainBlock) -> bool:
     """Return whether a block is a ``ResidualAttentionBlock`` without LayerScale or cross-attention."""
     return bool(
         isinstance(block.attn, nn.MultiheadAttention)
@@ -265,7 +281,7 @@ def _is_plain_block(block: Any) -> bool:
     )
 
 
-def _shallow(module: Any) -> Any:
+def _shallow(module: _Module) -> _Module:
     """Return a copy with a separate dictionary of sub-modules and shared weights."""
     copied = copy.copy(module)
     copied._modules = dict(module._modules)
@@ -275,7 +291,7 @@ def _shallow(module: Any) -> Any:
 class _Block(nn.Module):
     """Transformer block: (n, tokens, W) → (n, tokens, W), or (n, 1, W) with ``only_first``."""
 
-    def __init__(self, block: Any, chunk: int, tokens: int, *, only_first: bool, pack: bool) -> None:
+    def __init__(self, block: Block, chunk: int, tokens: int, *, only_first: bool, pack: bool) -> None:
         super().__init__()
         attention, mlp = block.attn, block.mlp
         width, all_rows, rows = attention.embed_dim, chunk * tokens, chunk if only_first else chunk * tokens

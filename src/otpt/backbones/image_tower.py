@@ -13,9 +13,9 @@ caches or, on a GPU, fill it.
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -51,7 +51,8 @@ class ImageTower:
         sizes = _CHUNK_CONVOLUTIONAL if self.convolutional else _CHUNK
         self.chunk = sizes.get(self.device.type, 16) * (2 if image_size <= _SMALL_SIDE else 1)
         self._autocast, self._compiled = autocast, compile
-        self._visual: Any = tune(visual, image_size, self.chunk, pack=autocast is None and not compile)
+        pack = autocast is None and not compile
+        self._visual: Callable[[Tensor], Tensor | tuple[Tensor, ...]] = tune(visual, image_size, self.chunk, pack=pack)
         if compile:
             self._compile()
 
@@ -65,7 +66,7 @@ class ImageTower:
         encode = partial(self._encode, unit=unit, fill=chunk or 0)
         chunks = pixels.split(chunk or self.chunk)
         if self.device.type != "cpu":
-            features = [encode(each) for each in chunks]
+            features = [encode(views) for views in chunks]
         elif chunk is None and len(chunks) == 1:
             return self._with_all_threads(pixels, unit)
         else:
@@ -89,7 +90,9 @@ class ImageTower:
         if self.convolutional:
             pixels = pixels.contiguous(memory_format=torch.channels_last)
         low = self._autocast
-        mixed: Any = nullcontext() if low is None else torch.autocast(self.device.type, dtype=low)
+        mixed: AbstractContextManager[object] = nullcontext()
+        if low is not None:
+            mixed = torch.autocast(self.device.type, dtype=low)
         with mixed:
             features = pooled(self._visual(pixels))
         features = features[:count].to(self.dtype)
@@ -99,16 +102,18 @@ class ImageTower:
         """Compile the tower for full chunks and compare it with the original, to fail early."""
         views = check_pixels(self.image_size, self.device, self.dtype).expand(self.chunk, -1, -1, -1)
         plain = self(views)
-        options: Any = {"cpp.threads": 1} if self.device.type == "cpu" else None
+        options: dict[str, str | int | bool | Callable[..., object]] | None = None
+        if self.device.type == "cpu":
+            options = {"cpp.threads": 1}
         self._visual = torch.compile(self._visual, fullgraph=True, dynamic=False, options=options)
         try:
-            found = self(views)
+            compiled = self(views)
         except Exception as error:
             reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".:")
             raise OtptError(
                 f"Cannot compile the image tower on {self.device.type!r}: {reason}. torch.compile needs a C++ "
                 "compiler, and Triton on 'cuda'; install them, or omit compile."
             ) from error
-        difference = float((found - plain).abs().max())
+        difference = float((compiled - plain).abs().max())
         if not difference <= (0.05 if self._autocast else 1e-3):
             raise OtptError(f"The compiled image tower differs from the original by {difference:.1e}; omit compile.")

@@ -19,13 +19,15 @@ from __future__ import annotations
 import os
 from copy import deepcopy
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import nn
 
-from otpt.backbones.backbone import Backbone, ClipBackbone, check_precision, pick_device
+from otpt.backbones.backbone import ClipBackbone
 from otpt.backbones.checkpoints import SUFFIXES
+from otpt.backbones.devices import check_precision, pick_device
+from otpt.backbones.modules import ClipModule, Tokenizer
 from otpt.backbones.open_clip_models import (
     CONFIG_FILE,
     load_file,
@@ -35,7 +37,9 @@ from otpt.backbones.open_clip_models import (
     load_random,
     open_clip_tags,
 )
+from otpt.backbones.pocket import load_pocket
 from otpt.backbones.preprocessing import read_preprocessing
+from otpt.backbones.protocols import is_backbone
 from otpt.backbones.sources import SOURCES, Parts, register_source
 from otpt.backbones.transformers_models import is_transformers, load_transformers, transformers_parts
 from otpt.errors import OtptError
@@ -44,16 +48,16 @@ _FILES = f"FILE{', '.join(SUFFIXES)}"
 
 
 def load_backbone(
-    spec: Any,
+    spec: object,
     *,
     device: str | torch.device = "auto",
     precision: str = "float32",
     compile: bool = False,
     architecture: str | None = None,
     quick_gelu: bool | None = None,
-    tokenizer: Any = None,
-    preprocess: Any = None,
-) -> Backbone:
+    tokenizer: Tokenizer | None = None,
+    preprocess: object = None,
+) -> ClipBackbone:
     """Load a model and return its backbone.
 
     Weights are converted to float32. A model in memory is copied; with the device "auto" the copy is on the same
@@ -84,21 +88,21 @@ def load_backbone(
             kind = "files" if in_memory else "models in memory"
             raise OtptError(f"{name}= applies only to {kind}; omit it.")
     if isinstance(spec, nn.Module) and device == "auto":
-        device = str(next((each.device for each in spec.parameters()), device)).removesuffix(":0")
+        device = str(next((parameter.device for parameter in spec.parameters()), device)).removesuffix(":0")
     place = pick_device(device)
     check_precision(precision, place)
     if compile and place.type not in {"cpu", "cuda"}:
         raise OtptError(f"compile is not supported on {place.type!r}; use 'cpu' or 'cuda', or omit compile.")
     if in_memory:
-        loaded = _from_memory(spec, tokenizer, preprocess)
+        parts = _from_memory(spec, tokenizer, preprocess)
     else:
-        loaded = _from_spec(str(spec).strip(), architecture, quick_gelu)
+        parts = _from_spec(str(spec).strip(), architecture, quick_gelu)
     return ClipBackbone(
-        loaded.model,
-        loaded.tokenizer,
-        read_preprocessing(loaded.preprocess, getattr(loaded.model.visual, "image_size", 0)),
-        name=loaded.architecture if in_memory else str(spec).strip(),
-        architecture=loaded.architecture,
+        parts.model,
+        parts.tokenizer,
+        read_preprocessing(parts.preprocess, getattr(parts.model.get_submodule("visual"), "image_size", 0)),
+        name=parts.architecture if in_memory else str(spec).strip(),
+        architecture=parts.architecture,
         device=place,
         precision=precision,
         compiled=bool(compile),
@@ -141,8 +145,6 @@ def _hugging_face(name: str, quick_gelu: bool | None) -> Parts:
 
 
 def _pocket(name: str, quick_gelu: bool | None) -> Parts:
-    from otpt.backbones.pocket import load_pocket  # slow: imports open_clip and timm
-
     return load_pocket(quick_gelu)
 
 
@@ -153,28 +155,30 @@ register_source("random:ARCHITECTURE", "fixed random weights, for benchmarks and
 register_source("pocket", "a small CLIP that ships with the package: no download", _pocket)
 
 
-def _from_memory(model: Any, tokenizer: Any, preprocess: Any) -> Parts:
+def _from_memory(model: object, tokenizer: Tokenizer | None, preprocess: object) -> Parts:
     """Return the parts of a backbone, with a copy of a model in memory."""
-    for given in (tokenizer, preprocess):  # a processor of transformers contains both
-        if hasattr(given, "image_processor") and hasattr(given, "tokenizer"):
-            tokenizer = given.tokenizer if tokenizer in (None, given) else tokenizer
-            preprocess = given.image_processor if preprocess in (None, given) else preprocess
-    kind, transformers = type(model).__name__, is_transformers(model)
-    has_parts = all(hasattr(model, each) for each in ("visual", "encode_text", "logit_scale"))
-    if not transformers and not (isinstance(model, nn.Module) and has_parts):
+    for processor in (tokenizer, preprocess):  # a processor of transformers contains both
+        if hasattr(processor, "image_processor") and hasattr(processor, "tokenizer"):
+            tokenizer = processor.tokenizer if tokenizer in (None, processor) else tokenizer
+            preprocess = processor.image_processor if preprocess in (None, processor) else preprocess
+    kind = type(model).__name__
+    if is_backbone(model):
+        raise OtptError(f"The {kind} is a backbone already; pass it to otpt.Classifier.")
+    from_transformers = is_transformers(model)
+    if not isinstance(model, nn.Module) or not (from_transformers or isinstance(model, ClipModule)):
         raise OtptError(
             f"The model is a {type(model).__module__}.{kind}; expected a name or file, a model of open_clip (visual, "
             "encode_text, logit_scale; not wrapped by torch.compile or DataParallel), or a CLIPModel or SiglipModel of "
             "transformers."
         )
-    for name, value in (("tokenizer", tokenizer), ("preprocess", preprocess)):
-        if value is None:
-            raise OtptError(
-                f"The {name} of the {kind} is missing; pass tokenizer= and preprocess=, or, for a model of "
-                "transformers, preprocess=AutoProcessor.from_pretrained(…)."
-            )
-    if transformers:
-        return transformers_parts(model, tokenizer, preprocess, model.config.name_or_path or kind)
+    if tokenizer is None or preprocess is None:
+        missing = "tokenizer" if tokenizer is None else "preprocess"
+        raise OtptError(
+            f"The {missing} of the {kind} is missing; pass tokenizer= and preprocess=, or, for a model of "
+            "transformers, preprocess=AutoProcessor.from_pretrained(…)."
+        )
+    if from_transformers:
+        return transformers_parts(model, tokenizer, preprocess, getattr(model.config, "name_or_path", "") or kind)
     return Parts(deepcopy(model), tokenizer, preprocess, kind)
 
 

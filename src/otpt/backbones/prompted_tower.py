@@ -12,14 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from otpt.backbones.backbone import Backbone
 from otpt.backbones.fast import check_pixels, is_convolutional, is_open_clip_vit, pooled, tune
+from otpt.backbones.modules import ClipVision, TimmTrunk
+from otpt.backbones.protocols import Backbone
 from otpt.errors import OtptError
 from otpt.threads import in_threads
 from otpt.transfers import to_device
@@ -40,8 +41,10 @@ class PromptedTower:
 
     def __init__(self, backbone: Backbone) -> None:
         self._chunk = _CHUNK.get(backbone.device.type, 64)
-        visual: Any = backbone.visual
-        if visual is not None and not is_open_clip_vit(visual):  # its tuned blocks do not support gradients
+        if backbone.visual is None:
+            raise OtptError(f"MaPLe requires a vision transformer; {backbone.name!r} has no module of its image tower.")
+        visual = backbone.visual
+        if not is_open_clip_vit(visual):  # its tuned blocks do not support gradients
             visual = tune(visual, backbone.preprocessing.size, self._chunk, pack=False)
         parts = _parts(visual)
         if parts is None:
@@ -49,7 +52,7 @@ class PromptedTower:
             raise OtptError(f"MaPLe requires a vision transformer; the image tower of {backbone.name!r} is a {kind}.")
         self._layout = torch.channels_last if is_convolutional(visual) else torch.contiguous_format
         self._tokens, self._norm_prompts, self._blocks, self._pool = parts
-        self._visual: Any = backbone.visual
+        self._visual = backbone.visual
         self._backbone = backbone
         self.depth = len(self._blocks)
         self.length, self.width = self._check()
@@ -69,31 +72,31 @@ class PromptedTower:
         """Return detached unit features (N, D) and their vector–Jacobian product: cotangents (N, D) → (J, n, W_v)."""
 
         def encode(chunk: Tensor) -> tuple[Tensor, Tensor]:
-            own = prompts.detach().requires_grad_()
+            leaf = prompts.detach().requires_grad_()
             with torch.enable_grad():
-                return self._encode(chunk, own), own
+                return self._encode(chunk, leaf), leaf
 
-        def pull(made: tuple[tuple[Tensor, Tensor], Tensor]) -> Tensor:
-            (features, own), cotangent = made
+        def pull(encoded: tuple[tuple[Tensor, Tensor], Tensor]) -> Tensor:
+            (features, leaf), cotangent = encoded
             with torch.enable_grad():
                 value = (features * cotangent).sum()
-            return torch.autograd.grad(value, own)[0]
+            return torch.autograd.grad(value, leaf)[0]
 
-        made = in_threads(encode, tokens.split(self._chunk))
+        graphs = in_threads(encode, tokens.split(self._chunk))
 
         def vjp(cotangents: Tensor) -> Tensor:
-            pairs = list(zip(made, cotangents.split(self._chunk), strict=True))
+            pairs = list(zip(graphs, cotangents.split(self._chunk), strict=True))
             return torch.stack(in_threads(pull, pairs)).sum(dim=0)
 
-        return torch.cat([features.detach() for features, _ in made]), vjp
+        return torch.cat([features.detach() for features, _ in graphs]), vjp
 
     def block_inputs(self, tokens: Tensor, prompts: Tensor, blocks: int) -> Tensor:
         """Return the inputs of the first blocks: (N, T, W_v) and (J, n, W_v) → (N, blocks, T + n, W_v)."""
-        found = [self._with_prompts(tokens, tokens.shape[1], prompts, 0)]
+        inputs = [self._with_prompts(tokens, tokens.shape[1], prompts, 0)]
         for depth in range(1, blocks):
-            x = self._blocks[depth - 1](found[-1])
-            found.append(self._with_prompts(x, tokens.shape[1], prompts, depth))
-        return torch.stack(found, dim=1)
+            x = self._blocks[depth - 1](inputs[-1])
+            inputs.append(self._with_prompts(x, tokens.shape[1], prompts, depth))
+        return torch.stack(inputs, dim=1)
 
     def graph_bytes(self, views: int) -> int:
         """Return the estimated size of the graph of ``views`` views in bytes."""
@@ -111,17 +114,17 @@ class PromptedTower:
             raise OtptError(f"The prompts of MaPLe have {depth} layers; this image tower has only {self.depth}.")
 
     def _encode(self, tokens: Tensor, prompts: Tensor) -> Tensor:
-        x, own = tokens, tokens.shape[1]
+        x, length = tokens, tokens.shape[1]
         for depth, block in enumerate(self._blocks):
-            x = block(self._with_prompts(x, own, prompts, depth))
-        return F.normalize(self._pool(x[:, :own]), dim=-1)
+            x = block(self._with_prompts(x, length, prompts, depth))
+        return F.normalize(self._pool(x[:, :length]), dim=-1)
 
-    def _with_prompts(self, x: Tensor, own: int, prompts: Tensor, depth: int) -> Tensor:
-        """Return the input of a block: the first ``own`` tokens of x (N, …, W_v), then the prompts of the layer."""
+    def _with_prompts(self, x: Tensor, length: int, prompts: Tensor, depth: int) -> Tensor:
+        """Return the input of a block: the first ``length`` tokens of x (N, …, W_v), then the prompts of the layer."""
         if depth >= len(prompts):
             return x
         entering = self._norm_prompts(prompts[0]) if depth == 0 else prompts[depth]
-        return torch.cat([x[:, :own], entering.expand(len(x), -1, -1)], dim=1)
+        return torch.cat([x[:, :length], entering.expand(len(x), -1, -1)], dim=1)
 
     def _check(self) -> tuple[int, int]:
         """Compare the output without prompts with the original tower's; return T and W_v."""
@@ -129,10 +132,10 @@ class PromptedTower:
         pixels = check_pixels(backbone.preprocessing.size, backbone.device, backbone.dtype)
         tokens = self.embed(pixels)
         width = tokens.shape[-1]
-        found = self(tokens, tokens.new_empty(0, 0, width))
+        features = self(tokens, tokens.new_empty(0, 0, width))
         with torch.no_grad():
             expected = F.normalize(pooled(self._visual(pixels)), dim=-1)
-        if not bool((found - expected).abs().max() <= _TOLERANCE):
+        if not bool((features - expected).abs().max() <= _TOLERANCE):
             raise OtptError(
                 f"MaPLe does not support the kind of vision transformer in {backbone.name!r}; use another backbone."
             )
@@ -142,16 +145,18 @@ class PromptedTower:
 _Parts = tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor], list[nn.Module], Callable[[Tensor], Tensor]]
 
 
-def _parts(visual: Any) -> _Parts | None:
+def _parts(visual: nn.Module) -> _Parts | None:
     """Return (embedding, norm of the prompts, blocks, pooling) of a vision transformer, or None for other towers."""
     if is_open_clip_vit(visual):
-        return _open_clip_parts(visual)
+        return _open_clip_parts(cast(ClipVision, visual))
     trunk = getattr(visual, "trunk", None)  # of timm, or of ``pocket``, which has the same attributes
     names = ("patch_embed", "_pos_embed", "patch_drop", "norm_pre", "blocks", "norm", "forward_head")
-    return _timm_parts(visual, trunk) if all(hasattr(trunk, name) for name in names) else None
+    if not all(hasattr(trunk, name) for name in names):
+        return None
+    return _timm_parts(cast(TimmTrunk, trunk), visual.get_submodule("head"))
 
 
-def _open_clip_parts(visual: Any) -> _Parts | None:
+def _open_clip_parts(visual: ClipVision) -> _Parts | None:
     if not visual.transformer.batch_first:
         return None
 
@@ -162,11 +167,13 @@ def _open_clip_parts(visual: Any) -> _Parts | None:
     return visual._embeds, visual.ln_pre, list(visual.transformer.resblocks), pool
 
 
-def _timm_parts(visual: Any, trunk: Any) -> _Parts:
+def _timm_parts(trunk: TimmTrunk, head: nn.Module) -> _Parts:
     def tokens(pixels: Tensor) -> Tensor:
-        return trunk.norm_pre(trunk.patch_drop(trunk._pos_embed(trunk.patch_embed(pixels))))
+        embedded: Tensor = trunk.norm_pre(trunk.patch_drop(trunk._pos_embed(trunk.patch_embed(pixels))))
+        return embedded
 
     def pool(x: Tensor) -> Tensor:
-        return visual.head(trunk.forward_head(trunk.norm(x)))
+        feature: Tensor = head(trunk.forward_head(trunk.norm(x)))
+        return feature
 
     return tokens, trunk.norm_pre, list(trunk.blocks), pool

@@ -1,17 +1,26 @@
-"""Registry of model sources, and downloads."""
+"""Registry of model sources, and downloads.
+
+Loading a model leaves the host program alone: no logging configuration and no constant of another library is changed.
+Files are looked up with ``local_files_only=True`` if the Hugging Face hub cannot be reached.
+"""
 
 from __future__ import annotations
 
 import logging
 import socket
+import threading
 import urllib.request
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
+from huggingface_hub import constants, hf_hub_download
+from torch import nn
+
+from otpt.backbones.modules import Tokenizer
 from otpt.errors import OtptError
 
 _PROBE_SECONDS = 5.0
@@ -20,9 +29,9 @@ _PROBE_SECONDS = 5.0
 class Parts(NamedTuple):
     """Parts of a backbone, returned by a source."""
 
-    model: Any  # module with open_clip's interface, see ClipBackbone
-    tokenizer: Any
-    preprocess: Any  # see read_preprocessing
+    model: nn.Module  # with open_clip's interface, see ClipBackbone
+    tokenizer: Tokenizer
+    preprocess: object  # see read_preprocessing
     architecture: str
 
 
@@ -63,7 +72,7 @@ def choose_gelu(asked: bool | None, needed: bool | None, named: bool | None, sou
         source: name of the weights in warnings.
     """
     words = {True: "QuickGELU", False: "GELU"}
-    chosen = next((each for each in (asked, needed, named) if each is not None), False)
+    chosen = next((choice for choice in (asked, needed, named) if choice is not None), False)
     warning = None
     if asked is needed is named is None:
         warning = (
@@ -86,55 +95,61 @@ def choose_gelu(asked: bool | None, needed: bool | None, named: bool | None, sou
 
 
 @contextmanager
-def hub(what: str, *, local: bool = False) -> Iterator[None]:
-    """Raise errors of model libraries in this block as ``OtptError`` about ``what``, and suppress their logs.
+def hub(what: str, *, local: bool = False) -> Iterator[bool]:
+    """Raise errors of model libraries in this block as ``OtptError`` about ``what``.
 
-    huggingface_hub retries an unreachable host for half a minute. So the connection is tested first, except for
-    ``local`` models; without a connection only the cache is used.
+    Yield whether only local files can be used, the value of ``local_files_only`` in calls of huggingface_hub and
+    transformers. huggingface_hub retries an unreachable host for half a minute, so the connection is tested first,
+    except for ``local`` models and if ``HF_HUB_OFFLINE`` is set.
     """
-    from huggingface_hub import constants
-
-    before, level = constants.HF_HUB_OFFLINE, logging.root.manager.disable
-    constants.HF_HUB_OFFLINE = before or (not local and not reachable(constants.ENDPOINT))
-    logging.disable(logging.ERROR)
+    offline = local or constants.HF_HUB_OFFLINE or not reachable(constants.ENDPOINT)
     try:
-        yield
+        yield offline
     except OtptError:
         raise
     except Exception as error:
-        if constants.HF_HUB_OFFLINE and not local:
+        if offline and not local:
             raise unreachable(what, constants.ENDPOINT) from error
         raise OtptError(f"Cannot load {what}: {summary(error)}.") from error
-    finally:
-        constants.HF_HUB_OFFLINE = before
-        logging.disable(level)
-
-
-@contextmanager
-def quiet_transformers() -> Iterator[None]:
-    """Suppress the progress bar of transformers and its table of mismatched tensors."""
-    from transformers.utils import logging as theirs
-
-    level, bar = theirs.get_verbosity(), theirs.is_progress_bar_enabled()
-    theirs.set_verbosity(logging.CRITICAL)
-    theirs.disable_progress_bar()
-    try:
-        yield
-    finally:
-        theirs.set_verbosity(level)
-        if bar:
-            theirs.enable_progress_bar()
 
 
 def hub_file(repository: str, *names: str, what: str) -> Path:
     """Return the path of the first file of ``names`` in a repository, cached or downloaded."""
-    from huggingface_hub import hf_hub_download
+    with hub(what) as offline:
+        return download(repository, *names, offline=offline)
 
-    with hub(what):
-        for name in names[:-1]:
-            with suppress(Exception):
-                return Path(hf_hub_download(repository, name))
-        return Path(hf_hub_download(repository, names[-1]))
+
+def download(repository: str, *names: str, offline: bool) -> Path:
+    """Return the path of the first file of ``names`` in a repository, from the cache only if ``offline``."""
+    for name in names[:-1]:
+        with suppress(Exception):
+            return Path(hf_hub_download(repository, name, local_files_only=offline))
+    return Path(hf_hub_download(repository, names[-1], local_files_only=offline))
+
+
+class _OtherThreads(logging.Filter):
+    """Filter that drops the records of the thread that created it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._thread = threading.get_ident()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return threading.get_ident() != self._thread
+
+
+@contextmanager
+def quiet_transformers() -> Iterator[None]:
+    """Keep the handlers of the logger "transformers" from emitting records of this thread; all else is unchanged."""
+    handlers = list(logging.getLogger("transformers").handlers)
+    only_others = _OtherThreads()
+    for handler in handlers:
+        handler.addFilter(only_others)
+    try:
+        yield
+    finally:
+        for handler in handlers:
+            handler.removeFilter(only_others)
 
 
 def reachable(url: str) -> bool:

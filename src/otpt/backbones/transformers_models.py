@@ -8,22 +8,72 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable, Mapping
 from copy import deepcopy
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, TypedDict, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from otpt.backbones.open_clip_models import clip_tokenizer
-from otpt.backbones.sources import Parts, choose_gelu, hub, quiet_transformers
+from otpt.backbones.checkpoints import read_checkpoint
+from otpt.backbones.modules import Tokenizer
+from otpt.backbones.open_clip_models import ModelConfig, clip_tokenizer
+from otpt.backbones.sources import Parts, choose_gelu, download, hub, quiet_transformers
 from otpt.errors import OtptError
 
-_ACTIVATIONS: dict[str, dict[str, Any] | None] = {
+if TYPE_CHECKING:
+    from transformers import CLIPModel, PretrainedConfig, SiglipModel
+
+_Loaded = TypeVar("_Loaded")
+
+_ACTIVATIONS: dict[str, dict[str, str] | None] = {
     "quick_gelu": None,
     "gelu": None,
     "gelu_new": {"approximate": "tanh"},
     "gelu_pytorch_tanh": {"approximate": "tanh"},
 }
+_WEIGHTS_FILES = (
+    "model.safetensors",
+    "model.safetensors.index.json",
+    "pytorch_model.bin",
+    "pytorch_model.bin.index.json",
+)
+"""Names of weights, in the order in which transformers prefers them; an index names the files of several parts."""
+
+
+class TowerConfig(TypedDict):
+    """Configuration of a tower of a ``CLIPModel``; other keys are possible."""
+
+    hidden_act: str
+    hidden_size: int
+    intermediate_size: int
+    layer_norm_eps: float
+    num_attention_heads: int
+    num_hidden_layers: int
+
+
+class TextTowerConfig(TowerConfig):
+    """Configuration of the text tower of a ``CLIPModel``."""
+
+    eos_token_id: int
+    max_position_embeddings: int
+    vocab_size: int
+
+
+class VisionTowerConfig(TowerConfig):
+    """Configuration of the image tower of a ``CLIPModel``."""
+
+    image_size: int
+    patch_size: int
+
+
+class ClipConfig(TypedDict):
+    """Configuration of a ``CLIPModel``; other keys are possible."""
+
+    projection_dim: int
+    text_config: TextTowerConfig
+    vision_config: VisionTowerConfig
 
 
 def load_transformers(source: str, quick_gelu: bool | None = None) -> Parts:
@@ -33,57 +83,105 @@ def load_transformers(source: str, quick_gelu: bool | None = None) -> Parts:
         import transformers
     except ImportError:
         raise OtptError(f"The model {source!r} needs transformers: pip install 'otpt[hf]'.") from None
-    options: dict[str, Any] = {"trust_remote_code": False}
-    if os.path.isdir(source):
-        options["local_files_only"] = True
-    with hub(f"hf:{source}", local=os.path.isdir(source)), quiet_transformers():
-        model, report = transformers.AutoModel.from_pretrained(source, output_loading_info=True, **options)
-        if not is_transformers(model):
-            raise OtptError(f"The model {source} is of type {model.config.model_type!r}; expected 'clip' or 'siglip'.")
-        if report["missing_keys"]:
-            missing = ", ".join(sorted(report["missing_keys"])[:3])
-            raise OtptError(f"The weights in {source} lack {len(report['missing_keys'])} tensors: {missing}, ….")
-        tokenizer = _optional(transformers.AutoTokenizer, source, options)
-        processor = _optional(transformers.AutoImageProcessor, source, options)
-    if tokenizer is None or len(tokenizer) <= len(tokenizer.all_special_tokens):  # no vocabulary file
-        tokenizer = clip_tokenizer()
     name = source.rstrip("/").rsplit("/", 1)[-1]
-    return transformers_parts(model.float(), tokenizer, {} if processor is None else processor, name, quick_gelu)
+    with hub(f"hf:{source}", local=os.path.isdir(source)) as offline, quiet_transformers():
+        config = transformers.AutoConfig.from_pretrained(source, trust_remote_code=False, local_files_only=offline)
+        if config.model_type not in ("clip", "siglip"):
+            raise OtptError(f"The model {source} is of type {config.model_type!r}; expected 'clip' or 'siglip'.")
+        state = _read_weights(source, offline)
+        _check_complete(config, state, source)
+        tokenizer = _optional(transformers.AutoTokenizer.from_pretrained, source, offline)
+        processor = _optional(transformers.AutoImageProcessor.from_pretrained, source, offline)
+        if tokenizer is None or len(tokenizer) <= len(tokenizer.all_special_tokens):  # no vocabulary file
+            tokenizer = clip_tokenizer()
+        preprocess = {} if processor is None else processor
+        if config.model_type == "clip":
+            return _clip_parts(config.to_dict(), state, tokenizer, preprocess, name, quick_gelu)
+        with torch.random.fork_rng(devices=[]):
+            model = transformers.SiglipModel(config)
+        model.load_state_dict(state, strict=False)
+        return Parts(SiglipClip(model), tokenizer, preprocess, name)
 
 
-def _optional(kind: Any, source: str, options: dict[str, Any]) -> Any:
+def _read_weights(source: str, offline: bool) -> dict[str, Tensor]:
+    """Return the weights of a repository or folder by name, in float32."""
+    file = _find(source, _WEIGHTS_FILES, offline)
+    parts = [file]
+    if file.suffix == ".json":
+        names: dict[str, str] = json.loads(file.read_text(encoding="utf-8"))["weight_map"]
+        parts = [_find(source, (name,), offline) for name in sorted(set(names.values()))]
+    state: dict[str, Tensor] = {}
+    for part in parts:
+        state |= read_checkpoint(part).state
+    return {name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in state.items()}
+
+
+def _find(source: str, names: tuple[str, ...], offline: bool) -> Path:
+    """Return the first of these files in a folder or a repository."""
+    if not os.path.isdir(source):
+        return download(source, *names, offline=offline)
+    paths = [Path(source) / name for name in names]
+    return next((path for path in paths if path.is_file()), paths[0])
+
+
+def _check_complete(config: PretrainedConfig, state: Mapping[str, Tensor], source: str) -> None:
+    """Raise ``OtptError`` if weights are missing."""
+    import transformers
+
+    with torch.device("meta"):
+        expected = transformers.AutoModel.from_config(config).state_dict().keys()
+    missing = sorted(expected - state.keys())
+    if missing:
+        raise OtptError(f"The weights in {source} lack {len(missing)} tensors: {', '.join(missing[:3])}, ….")
+
+
+def _optional(from_pretrained: Callable[..., _Loaded], source: str, offline: bool) -> _Loaded | None:
     """Load the tokenizer or processor of a repository, or return None if it has none."""
     try:
-        return kind.from_pretrained(source, **options)
+        return from_pretrained(source, trust_remote_code=False, local_files_only=offline)
     except (OSError, ValueError, TypeError, KeyError):
         return None
 
 
-def is_transformers(model: Any) -> bool:
+def is_transformers(model: object) -> bool:
     """Return whether a model is a CLIPModel or SiglipModel."""
     kind = getattr(getattr(model, "config", None), "model_type", None)
     return kind in ("clip", "siglip") and hasattr(model, "get_text_features") and hasattr(model, "get_image_features")
 
 
-def transformers_parts(model: Any, tokenizer: Any, processor: Any, name: str, quick_gelu: bool | None = None) -> Parts:
+def transformers_parts(
+    model: CLIPModel | SiglipModel, tokenizer: Tokenizer, processor: object, name: str, quick_gelu: bool | None = None
+) -> Parts:
     """Return the parts of a backbone, with a copy of a model in memory."""
     if model.config.model_type == "siglip":
         return Parts(SiglipClip(deepcopy(model)), tokenizer, processor, name)
+    return _clip_parts(model.config.to_dict(), model.state_dict(), tokenizer, processor, name, quick_gelu)
+
+
+def _clip_parts(
+    config: ClipConfig,
+    state: Mapping[str, Tensor],
+    tokenizer: Tokenizer,
+    processor: object,
+    name: str,
+    quick_gelu: bool | None,
+) -> Parts:
+    """Convert a ``CLIPModel`` to the parts of a backbone."""
     import open_clip
 
-    config = clip_config(model.config.to_dict(), name)
-    config["quick_gelu"] = choose_gelu(quick_gelu, config["quick_gelu"], None, name)
-    built = open_clip.CLIP(**config).eval().requires_grad_(False)
-    built.load_state_dict(convert_clip(model.state_dict()))
+    options = clip_config(config, name)
+    options["quick_gelu"] = choose_gelu(quick_gelu, bool(options["quick_gelu"]), None, name)
+    model = open_clip.CLIP(**options).eval().requires_grad_(False)
+    model.load_state_dict(convert_clip(state))
     if _merges(tokenizer) == _merges(clip_tokenizer()):  # open_clip's tokenizer is several times faster
         tokenizer = clip_tokenizer()
-    return Parts(built, tokenizer, processor, name)
+    return Parts(model, tokenizer, processor, name)
 
 
-def clip_config(whole: dict[str, Any], source: str) -> dict[str, Any]:
+def clip_config(whole: ClipConfig, source: str) -> ModelConfig:
     """Convert the configuration of a ``CLIPModel`` to open_clip's ``model_cfg``."""
     text, vision = whole["text_config"], whole["vision_config"]
-    activations = {part["hidden_act"] for part in (text, vision)}
+    activations = {text["hidden_act"], vision["hidden_act"]}
     if not activations <= set(_ACTIVATIONS) or len({name == "quick_gelu" for name in activations}) != 1:
         raise OtptError(
             f"{source} has the activations {', '.join(sorted(activations))}; expected QuickGELU in both towers, or "
@@ -100,18 +198,18 @@ def clip_config(whole: dict[str, Any], source: str) -> dict[str, Any]:
             "heads": text["num_attention_heads"],
             "pool_type": "argmax" if largest else "eos",
             "eos_id": text["eos_token_id"],
-            **_common(text),
+            **_common(text),  # type: ignore[typeddict-item]
         },
         "vision_cfg": {
             "image_size": vision["image_size"],
             "patch_size": vision["patch_size"],
             "head_width": vision["hidden_size"] // vision["num_attention_heads"],
-            **_common(vision),
+            **_common(vision),  # type: ignore[typeddict-item]
         },
     }
 
 
-def _common(part: dict[str, Any]) -> dict[str, Any]:
+def _common(part: TowerConfig) -> dict[str, object]:
     return {
         "width": part["hidden_size"],
         "layers": part["num_hidden_layers"],
@@ -141,7 +239,7 @@ _RENAMED = (
 )
 
 
-def convert_clip(state: dict[str, Tensor]) -> dict[str, Tensor]:
+def convert_clip(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Convert the state dict of a ``CLIPModel`` to open_clip's names and layout."""
     converted = {ours: state[theirs].T for theirs, ours in _TRANSPOSED.items()}
     for name, tensor in state.items():
@@ -158,7 +256,7 @@ def convert_clip(state: dict[str, Tensor]) -> dict[str, Tensor]:
     return converted
 
 
-def _merges(tokenizer: Any) -> set[tuple[str, ...]] | None:
+def _merges(tokenizer: Tokenizer) -> set[tuple[str, ...]] | None:
     """Return the BPE merges of a tokenizer, or None."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
@@ -170,7 +268,7 @@ def _merges(tokenizer: Any) -> set[tuple[str, ...]] | None:
 class SiglipClip(nn.Module):
     """Wrapper of a ``SiglipModel`` with open_clip's interface and shared weights."""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: SiglipModel) -> None:
         super().__init__()
         config = model.config
         self.visual = _SiglipTower(model.vision_model, image_size=int(config.vision_config.image_size))
@@ -188,7 +286,7 @@ class _SiglipTower(nn.Module):
 
     family = "vit"
 
-    def __init__(self, model: Any, **sizes: int) -> None:
+    def __init__(self, model: nn.Module, **sizes: int) -> None:
         super().__init__()
         self.model = model
         self.__dict__.update(sizes)
@@ -196,8 +294,7 @@ class _SiglipTower(nn.Module):
     @property
     def token_embedding(self) -> nn.Module:
         """Embedding module of the text tower."""
-        found: nn.Module = self.model.embeddings.token_embedding
-        return found
+        return self.model.get_submodule("embeddings.token_embedding")
 
     def forward(self, inputs: Tensor) -> Tensor:
         output: Tensor = self.model(inputs).pooler_output

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from html import escape
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, Self, TypeAlias
+from typing import Annotated, Any, Literal, NamedTuple, Self, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -282,7 +282,7 @@ def _leaves(value: object, path: str = "") -> Iterator[tuple[str, object]]:
 def read_calibration(path: str | Path) -> Calibration:
     """Read a calibration file, or raise :class:`OtptError` if it is corrupt or of another version."""
     path = Path(path).expanduser()
-    content = read_json(path, "calibration file")
+    content = cast(dict[str, object], read_json(path, "calibration file"))
     try:
         calibration = Calibration.model_validate(content)
         if calibration.digest != content.get("checksum"):

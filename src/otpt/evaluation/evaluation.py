@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import pandas as pd
 from filelock import FileLock
 
-from otpt.backbones import FeatureBackbone, load_backbone
+from otpt.backbones import FeatureBackbone, as_backbone, is_backbone, load_backbone
 from otpt.data import Dataset, FeatureDataset, as_dataset, stratified
 from otpt.errors import OtptError
 from otpt.evaluation.evaluator import Evaluator, dataset_configs, run_config
@@ -92,6 +92,7 @@ class Job:
             backbone = load_backbone(backbone, device=self.device)
         elif not hasattr(backbone, "fingerprint"):
             backbone = backbone(self.device)
+        backbone = as_backbone(backbone) if is_backbone(backbone) else backbone
         evaluator = Evaluator(
             backbone, self.datasets, self.evaluation, cache=self.cache, threads=self.threads, on_image=on_image
         )

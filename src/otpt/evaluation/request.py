@@ -19,7 +19,6 @@ from otpt.evaluation.systems import EvaluationSystem
 from otpt.files import Json
 from otpt.methods import (
     MULTI_LABEL,
-    Method,
     Methods,
     Protocol,
     Task,
@@ -69,7 +68,9 @@ class Evaluation(Frozen):
         **dict.fromkeys(Decision.keywords(), "decision"),
     }
 
-    protocol: InstanceOf[Protocol] = Field(default_factory=Protocol, description="methods and views", json_schema_extra=ELSEWHERE)
+    protocol: InstanceOf[Protocol] = Field(
+        default_factory=Protocol, description="methods and views", json_schema_extra=ELSEWHERE
+    )
     decision: InstanceOf[Decision] = Field(
         default_factory=Decision, description="calibrations and what they are used for", json_schema_extra=ELSEWHERE
     )
@@ -96,9 +97,7 @@ class Evaluation(Frozen):
     features: Literal["full", "float16"] = Field("full", description="float16 rounds image features; half the cache")
     save_probabilities: bool = Field(False, description="store all probabilities of every row")
     n_bins: int = Field(20, ge=1, le=100, description="bins of the calibration errors", json_schema_extra=ELSEWHERE)
-    side: Literal["right", "left"] = Field(
-        "right", description="closed side of the bins", json_schema_extra=ELSEWHERE
-    )
+    side: Literal["right", "left"] = Field("right", description="closed side of the bins", json_schema_extra=ELSEWHERE)
 
     @model_validator(mode="before")
     @classmethod

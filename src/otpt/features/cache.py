@@ -25,17 +25,14 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from otpt.backbones import ImageEncoder
 from otpt.errors import OtptError
 from otpt.files import remove_leftovers, write_atomically
-
-if TYPE_CHECKING:
-    from otpt.backbones import Backbone
-    from otpt.views import ViewRecipe
+from otpt.views import ViewRecipe
 
 DEFAULT_SIZE = 20 * 10**9
 """Default size in bytes; the 50,000 validation images of ImageNet need 7.0 GB (ViT-B/16, 64 views, with gradients)."""
@@ -50,8 +47,8 @@ _lock = threading.Lock()  # global, because objects with a lock cannot be pickle
 
 def default_cache_folder() -> Path:
     """Return ``OTPT_CACHE``, or the platform's cache folder of the user."""
-    if given := os.environ.get("OTPT_CACHE"):
-        return Path(given).expanduser()
+    if folder := os.environ.get("OTPT_CACHE"):
+        return Path(folder).expanduser()
     if sys.platform == "win32":
         return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "otpt" / "cache"
     if sys.platform == "darwin":
@@ -179,7 +176,7 @@ class FeatureCache:
         return self.folder / kind / key[:2] / f"{key}.{kind}"
 
 
-def feature_key(backbone: Backbone, recipe: ViewRecipe, seed: int, features: str, image: str) -> str:
+def feature_key(backbone: ImageEncoder, recipe: ViewRecipe, seed: int, features: str, image: str) -> str:
     """Return the cache key of the features of an image, 64 hexadecimal digits."""
     facts = {
         "backbone": backbone.fingerprint,
@@ -195,7 +192,7 @@ def feature_key(backbone: Backbone, recipe: ViewRecipe, seed: int, features: str
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
-def file_key(source: Any) -> str | None:
+def file_key(source: object) -> str | None:
     """Return a digest of a file's path, size and modification times, as 64 hexadecimal digits.
 
     Return None for images that are not files, and for files modified within the last two seconds.

@@ -165,7 +165,9 @@ class FeaturePipeline:
         self._clock, self._pixels, self._fixed_chunks = clock, pixels, fixed_chunks
         self._dtype: Any = np.float64 if backbone.dtype == torch.float64 else np.float32
 
-    def __call__(self, tasks: Iterable[ImageTask[Key]]) -> Iterator[tuple[ImageTask[Key], EncodedImage[Key] | OtptError]]:
+    def __call__(
+        self, tasks: Iterable[ImageTask[Key]]
+    ) -> Iterator[tuple[ImageTask[Key], EncodedImage[Key] | OtptError]]:
         """Yield (task, encoded image or error) in order, with the features of all views."""
         whole = (replace(task, recipes=[each.of(each.n_views) for each in task.recipes]) for task in tasks)
         for batch in self.batches(whole):

@@ -8,6 +8,7 @@ import re
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
+from typing import Any, cast
 
 import pandas
 
@@ -128,7 +129,8 @@ READERS.update(
         "split-folders": read_split_folders,
     }
 )
-for _name, _table in parse_toml(resources.files(__package__).joinpath("datasets.toml").read_text("utf-8")).items():
+_text = resources.files(__package__).joinpath("datasets.toml").read_text("utf-8")
+for _name, _table in cast(dict[str, dict[str, Any]], parse_toml(_text)).items():
     _classes: dict[str, str] = _table.pop("class_names")
     _listed = ClassList(tuple(_classes), tuple(_classes.values()))
     register_dataset(

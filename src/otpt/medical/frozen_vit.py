@@ -21,8 +21,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from otpt.backbones import Preprocessing
-from otpt.backbones.backbone import check_precision, fingerprint, pick_device
+from otpt.backbones import Preprocessing, check_precision, fingerprint, pick_device
 from otpt.backbones.checkpoints import read_checkpoint
 from otpt.backbones.sources import hub_file
 from otpt.errors import OtptError

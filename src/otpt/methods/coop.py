@@ -51,7 +51,9 @@ class Coop(Init):
     name: ClassVar[str] = "coop"
     base_classes: ClassVar[bool] = True
 
-    context: str | Path | InstanceOf[CoopContext] | None = Field(None, description="file of 'otpt train coop' or of CoOp's code")
+    context: str | Path | InstanceOf[CoopContext] | None = Field(
+        None, description="file of 'otpt train coop' or of CoOp's code"
+    )
 
     @cached_property
     def learned(self) -> CoopContext:

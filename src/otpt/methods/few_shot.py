@@ -55,16 +55,13 @@ class ExampleState(PromptState):
             )
             self.fitted = fitted.to(like.device, like.dtype)
         else:
-            assert texts is not None
-            words = super().logits(on_device, nouns).double().cpu()
             mixed = fit_mixed(
                 scorer,
                 features,
                 labels,
-                len(examples.names),
-                text_logits=texts,
-                word_logits=words,
+                word_features=nouns.cpu(),
                 logit_scale=self.logit_scale,
+                logit_bias=self.logit_bias,
             )
             self.mixed = mixed.to(like.device, like.dtype)
 

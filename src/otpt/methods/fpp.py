@@ -63,9 +63,7 @@ class Fpp(Init):
     )
     fpp_token_variance: float = Field(0.02, ge=0, allow_inf_nan=False, description="variance of noise on other tokens")
     fpp_weight: float = Field(1.0, ge=0, allow_inf_nan=False, description="w in λ = w + p/C on fine-grained sets")
-    fpp_weight_per_class: float = Field(
-        15.0, ge=0, allow_inf_nan=False, description="p in λ = w + p/C, with C classes"
-    )
+    fpp_weight_per_class: float = Field(15.0, ge=0, allow_inf_nan=False, description="p in λ = w + p/C, with C classes")
     fpp_shift_weight: float = Field(1.25, ge=0, allow_inf_nan=False, description="λ on distribution shifts")
     fpp_steps: int = Field(1000, ge=1, description="number of AdamW steps")
     fpp_rate: float = Field(1e-2, ge=0, allow_inf_nan=False, description="initial learning rate (cosine schedule)")

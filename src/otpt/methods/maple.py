@@ -197,7 +197,9 @@ class Maple(Init):
     name: ClassVar[str] = "maple"
     needs_features: ClassVar[bool] = False
 
-    context: str | Path | InstanceOf[MaplePrompts] | None = Field(None, description="file of 'otpt train maple' or of MaPLe's code")
+    context: str | Path | InstanceOf[MaplePrompts] | None = Field(
+        None, description="file of 'otpt train maple' or of MaPLe's code"
+    )
 
     @cached_property
     def learned(self) -> MaplePrompts:

@@ -87,9 +87,7 @@ class PromptGroup:
         if protocol.stream_length is not None:
             self.constants["stream_length"] = protocol.stream_length
         official = protocol.official_precision
-        self._stages = [
-            Stages(method, method.settings_for(*protocol.place), tower, official) for method in methods
-        ]
+        self._stages = [Stages(method, method.settings_for(*protocol.place), tower, official) for method in methods]
         self._configs: dict[str, TuningConfig] = {}
         for method in methods:
             config = method.tuning(*protocol.place) if method.tunes else None

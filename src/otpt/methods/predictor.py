@@ -200,9 +200,7 @@ class Predictor:
         return [row for (row,) in in_threads(self, batches, at_once=self.at_once)]
 
 
-def _prepare(
-    backbone: Backbone, tasks: Sequence[Task], protocol: Protocol, cache: FeatureCache | None
-) -> list[Group]:
+def _prepare(backbone: Backbone, tasks: Sequence[Task], protocol: Protocol, cache: FeatureCache | None) -> list[Group]:
     """Prepare the methods under each text; an init that uses no texts is prepared once."""
     groups: list[Group] = []
     for preparer, methods in by_preparer(protocol.methods):

@@ -107,7 +107,7 @@ class Preparer(Preparation, ABC):
     source: ClassVar[str] = ""
     """Publication, shown by ``otpt methods``."""
 
-    def check(self, setup: Setup) -> None:  # noqa: B027
+    def check(self, setup: Setup) -> None:
         """Raise an :class:`OtptError` if :meth:`prepare` would, without computing anything."""
 
     @abstractmethod

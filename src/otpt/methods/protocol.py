@@ -45,7 +45,9 @@ class Protocol(Frozen):
     spellings: ClassVar[Mapping[str, str]] = {"method": "methods"}
 
     methods: tuple[InstanceOf[Method], ...] = Field(
-        (), description="method names (see 'otpt methods') or TOML files (default: by the task)", json_schema_extra=ELSEWHERE
+        (),
+        description="method names (see 'otpt methods') or TOML files (default: by the task)",
+        json_schema_extra=ELSEWHERE,
     )
     views: int | InstanceOf[ViewRecipe] = Field(
         64, description="number of views per image, including the clean view", json_schema_extra=ELSEWHERE

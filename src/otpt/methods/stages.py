@@ -156,9 +156,7 @@ class Stages:
         features = state.arguments["features"]
         assert isinstance(like, Tensor)
         assert isinstance(features, Tensor)
-        result, extras = call_function(
-            function, "adaptation", arguments, self.numbers, state.name, tuple(like.shape)
-        )
+        result, extras = call_function(function, "adaptation", arguments, self.numbers, state.name, tuple(like.shape))
         assert isinstance(result, Tensor)
         if not function.gives_texts:
             scores = replace(state.scores, logits=result[:1], view_logits=result[None])
@@ -242,9 +240,7 @@ class Stages:
             "probabilities": softmax(logits),
         }
         shape = tuple(logits.shape[-1:])
-        result, extras = call_function(
-            AGGREGATIONS[aggregate], "aggregation", arguments, self.numbers, name, shape
-        )
+        result, extras = call_function(AGGREGATIONS[aggregate], "aggregation", arguments, self.numbers, name, shape)
         assert isinstance(result, Tensor)
         total = float(result.sum())
         if bool((result < 0).any()) or not math.isclose(total, 1.0, abs_tol=_SUM_TOLERANCE):

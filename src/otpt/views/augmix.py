@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,15 +29,15 @@ from otpt.views.geometry import rotate, shear_x, shear_y, translate
 
 Bytes = NDArray[np.uint8]
 Counts = NDArray[np.int64]
-Floats = NDArray[np.floating[Any]]
+Floats = NDArray[np.floating]
 Triple = tuple[float, float, float]
 
-MOVES: dict[str, Callable[[Bytes, Any], Bytes]] = {
-    "rotate": rotate,
+MOVES: dict[str, Callable[[Bytes, float], Bytes]] = {
+    "rotate": lambda pixels, degrees: rotate(pixels, int(degrees)),
     "shear_x": shear_x,
     "shear_y": shear_y,
-    "translate_x": functools.partial(translate, axis=2),
-    "translate_y": functools.partial(translate, axis=1),
+    "translate_x": lambda pixels, distance: translate(pixels, int(distance), axis=2),
+    "translate_y": lambda pixels, distance: translate(pixels, int(distance), axis=1),
 }
 """Geometric operations; all others are point operations."""
 
@@ -164,11 +163,11 @@ def mix(pixels: Bytes, draw: AugMixDraw, mean: Triple, std: Triple, out: Floats)
     black = (draw.mix + sum(coefficients)) * (-np.asarray(mean) / np.asarray(std))  # (3,), level 0 after normalisation
     linear = draw.mix  # weight of x itself
     tables: list[Floats] = []  # weighted tables of x (3, 256), in grey levels
-    others: list[tuple[float, Bytes]] = []  # (weight, pixels) of chains with geometric operations
+    moved: list[tuple[float, Bytes]] = []  # (weight, pixels) of chains with geometric operations
     for coefficient, chain in zip(coefficients, draw.chains, strict=True):
         planes, table = run_chain(source, chain)
         if planes is not source:
-            others.append((coefficient, planes.pixels if table is None else apply_table(planes.pixels, table)))
+            moved.append((coefficient, planes.pixels if table is None else apply_table(planes.pixels, table)))
         elif table is None:
             linear += coefficient
         else:
@@ -186,7 +185,7 @@ def mix(pixels: Bytes, draw: AugMixDraw, mean: Triple, std: Triple, out: Floats)
             out[channel] += number(black[channel])
     term = np.empty_like(out[0])
     for channel in range(3):  # a single channel fits the cache
-        for coefficient, moved in others:
-            np.copyto(term, moved[channel])
+        for coefficient, chain_pixels in moved:
+            np.copyto(term, chain_pixels[channel])
             term *= number(coefficient * per_level[channel])
             out[channel] += term

@@ -66,7 +66,7 @@ def rotate(pixels: Bytes, degrees: int) -> Bytes:
     most = max(1, _ROTATE_CHUNK // size)
     for start in range(0, size, most):
         rows = slice(start, start + most)
-        words = np.stack([each.take(corner[rows], mode="clip") for each in (pairs, below)])  # (2, n, S)
+        words = np.stack([line.take(corner[rows], mode="clip") for line in (pairs, below)])  # (2, n, S)
         values = words.view(np.uint8).reshape(*words.shape, 2, 4)[..., :3]
         low, high = values.transpose(3, 0, 4, 1, 2).astype(np.float64, order="C")  # left, right: (2, 3, n, S)
         high -= low
@@ -97,7 +97,7 @@ def _rotation(degrees: int, size: int) -> tuple[NDArray[np.intp], Doubles, Doubl
     source_x -= 0.5
     source_y -= 0.5
     left, top = np.floor(source_x), np.floor(source_y)
-    column, row = (np.clip(each, -1, size - 1).astype(np.intp) + 1 for each in (left, top))
+    column, row = (np.clip(position, -1, size - 1).astype(np.intp) + 1 for position in (left, top))
     return row * (size + 2) + column, source_x - left, source_y - top, inside.astype(np.uint8)
 
 
@@ -126,8 +126,8 @@ def shear_y(pixels: Bytes, factor: float) -> Bytes:
     weights = _weights(shift - whole)
     if weights is None:
         matrix = (1, 0, 0, factor, 1, 0)
-        planes = [Image.fromarray(each).transform((size, size), _AFFINE, matrix, _BILINEAR) for each in pixels]
-        return np.stack([np.asarray(each) for each in planes])
+        planes = [Image.fromarray(plane).transform((size, size), _AFFINE, matrix, _BILINEAR) for plane in pixels]
+        return np.stack([np.asarray(plane) for plane in planes])
     out = np.empty_like(pixels)
     line = np.empty((3, size + 1, size), np.float32)
     offsets = np.clip(whole, -size, size).astype(np.intp)

@@ -14,17 +14,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import Annotated
 
 import numpy as np
 import torch
 from PIL import Image
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from torch import Tensor
 
 from otpt.errors import OtptError
-from otpt.registry import Count, Fraction, NonNegative, Positive, Probability
-from otpt.views.augmix import Floats, mix
+from otpt.views.augmix import Bytes, Floats, Triple, mix
 from otpt.views.draws import CropBox, draw_view, noise_generator
 from otpt.views.geometry import planar
 
@@ -76,16 +75,16 @@ class Preprocessing:
             )
 
 
-_TYPES: dict[str, TypeAdapter[Any]] = {
-    name: TypeAdapter(kind, config=ConfigDict(allow_inf_nan=False))
-    for name, kind in {
-        "n_views": Count,
-        "augmix": bool,
-        "crop_scale": tuple[Fraction, Fraction],
-        "crop_ratio": tuple[Positive, Positive],
-        "flip": Probability,
-        "noise": NonNegative,
-    }.items()
+_Fraction = Annotated[float, Field(gt=0, le=1)]
+_Positive = Annotated[float, Field(gt=0)]
+_FINITE = ConfigDict(allow_inf_nan=False)
+_TYPES: dict[str, TypeAdapter[object]] = {
+    "n_views": TypeAdapter(Annotated[int, Field(ge=1)], config=_FINITE),
+    "augmix": TypeAdapter(bool, config=_FINITE),
+    "crop_scale": TypeAdapter(tuple[_Fraction, _Fraction], config=_FINITE),
+    "crop_ratio": TypeAdapter(tuple[_Positive, _Positive], config=_FINITE),
+    "flip": TypeAdapter(Annotated[float, Field(ge=0, le=1)], config=_FINITE),
+    "noise": TypeAdapter(Annotated[float, Field(ge=0)], config=_FINITE),
 }
 
 
@@ -137,7 +136,7 @@ class ViewRecipe:
         >>> ViewRecipe.within(64).rounds
         (8, 32)
         """
-        return ViewRecipe(n_views=budget, rounds=tuple(each for each in ROUNDS if each < budget))
+        return ViewRecipe(n_views=budget, rounds=tuple(views for views in ROUNDS if views < budget))
 
     def of(self, n_views: int) -> ViewRecipe:
         """Return a recipe of the first ``n_views`` views, without rounds."""
@@ -187,26 +186,38 @@ def make_views(
     size, mean, std = preprocessing.size, preprocessing.mean, preprocessing.std
     count = (recipe.n_views if last is None else last) - first
     views = np.empty((count, 3, size, size), dtype)
-    drawn: dict[str, Any] = {"crop_scale": recipe.crop_scale, "crop_ratio": recipe.crop_ratio, "flip": recipe.flip}
     for v, out in enumerate(views, start=first):
-        draw = None if v == 0 else draw_view(seed, image_id, v, width=image.width, height=image.height, **drawn)
-        if draw is None:
-            pixels = planar(clean_image(image, preprocessing))
-        else:
-            pixels = planar(_resized_crop(image, draw.crop, size), flip=draw.flip)
-        if draw is not None and recipe.augmix:
+        if v == 0:
+            _normalise(planar(clean_image(image, preprocessing)), mean, std, out)
+            continue
+        draw = draw_view(
+            seed,
+            image_id,
+            v,
+            width=image.width,
+            height=image.height,
+            crop_scale=recipe.crop_scale,
+            crop_ratio=recipe.crop_ratio,
+            flip=recipe.flip,
+        )
+        pixels = planar(_resized_crop(image, draw.crop, size), flip=draw.flip)
+        if recipe.augmix:
             mix(pixels, draw.augmix, mean, std, out)
         else:
-            # (x/255 − mean)/std, rounded as in torchvision's ToTensor and Normalize
-            np.divide(pixels, 255, out=out, dtype=out.dtype)
-            np.subtract(out, np.asarray(mean, out.dtype)[:, None, None], out=out)
-            np.divide(out, np.asarray(std, out.dtype)[:, None, None], out=out)
+            _normalise(pixels, mean, std, out)
     if recipe.noise:
         generator = noise_generator("views", seed=seed, image_id=image_id)
-        spread = np.array([recipe.noise / each for each in std], dtype)[:, None, None]
+        spread = np.array([recipe.noise / deviation for deviation in std], dtype)[:, None, None]
         for v in range(len(views)):
             views[v] += spread * generator.standard_normal(views[v].shape, np.float32)
     return views
+
+
+def _normalise(pixels: Bytes, mean: Triple, std: Triple, out: Floats) -> None:
+    """Write (x/255 − mean)/std to ``out``, rounded as in torchvision's ToTensor and Normalize."""
+    np.divide(pixels, 255, out=out, dtype=out.dtype)
+    np.subtract(out, np.asarray(mean, out.dtype)[:, None, None], out=out)
+    np.divide(out, np.asarray(std, out.dtype)[:, None, None], out=out)
 
 
 def _resized_crop(image: Image.Image, box: CropBox, size: int) -> Image.Image:

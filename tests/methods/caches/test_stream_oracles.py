@@ -15,9 +15,8 @@ from torch import Tensor
 
 import otpt
 from otpt import Backbone, Classifier, OtptError, ViewRecipe
-from otpt.methods import get_method, recipe_for
+from otpt.methods import Protocol, get_method
 from otpt.methods.state import prompt_state
-from otpt.settings import Settings
 
 pytestmark = pytest.mark.slow
 
@@ -157,7 +156,7 @@ def test_numbers_by_data_set() -> None:
 
 def test_views_are_made_where_they_are_needed() -> None:
     def views(name: str, family: str, dataset: str = "") -> int:
-        recipe = recipe_for(Settings(classes=NAMES, family=family, dataset=dataset), get_method(name))
+        recipe = Protocol(family=family, dataset=dataset).recipe_for(get_method(name))
         assert recipe is not None
         return recipe.n_views
 
@@ -165,9 +164,9 @@ def test_views_are_made_where_they_are_needed() -> None:
     assert [views(name, "shift") for name in ("tda", "bca", "dpe", "boost", "dmn")] == [64, 64, 64, 64, 64]
     assert views("dpe", "shift", "imagenet-a") == 64
     with pytest.raises(OtptError, match="'tda'"):
-        recipe_for(Settings(classes=NAMES, family="shift", views=1), get_method("tda"))
+        Protocol(family="shift", views=1).recipe_for(get_method("tda"))
     alone = get_method("tda").override({"mean-views": 0})
-    found = recipe_for(Settings(classes=NAMES, family="shift", views=1), alone)
+    found = Protocol(family="shift", views=1).recipe_for(alone)
     assert found is not None
     assert found.n_views == 1
 

@@ -15,13 +15,13 @@ from oracles.methods.field import second_texts, texts
 from oracles.methods.fpp import literal_fpp
 from oracles.methods.literal import LiteralTuner
 from oracles.models.tiny import by_threads, tiny_backbone, tiny_clip
+from otpt.settings import Fpp
 
 import otpt
 from otpt.backbones import Backbone
 from otpt.errors import OtptError
 from otpt.features import FeatureCache
 from otpt.methods.fpp import alignment, draw, draw_noise, flatness, fpp_prompt, pretrain
-from otpt.settings import Fpp, Settings
 
 pytestmark = pytest.mark.slow
 
@@ -103,10 +103,11 @@ def test_any_number_of_threads_gives_the_same_bits() -> None:
 
 def test_tpt_from_the_context_is_the_literal_one(backbone: Backbone) -> None:
     """``fpp+tpt`` and ``fpp+o-tpt`` tune from FPP's context; ``fpp`` alone predicts under it."""
-    settings = FEW.replace(seed=3)
-    clf = otpt.Classifier(backbone, "fpp", fpp=settings, views=otpt.ViewRecipe(n_views=20)).set_classes(NAMES)
+    inputs = FEW.replace(fpp_seed=3).model_dump(exclude_unset=True)
+    methods = [otpt.get_method(name).override(inputs) for name in ("fpp", "fpp+tpt", "fpp+o-tpt")]
+    clf = otpt.Classifier(backbone, methods[0], views=otpt.ViewRecipe(n_views=20)).set_classes(NAMES)
     pixels = torch.randn(20, 3, 32, 32, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    (answer,) = clf.classify_features(backbone.encode_pixels(pixels)[None], ["fpp", "fpp+tpt", "fpp+o-tpt"])
+    (answer,) = clf.classify_features(backbone.encode_pixels(pixels)[None], methods)
     literal = LiteralTuner(tiny_clip("vit", dtype=torch.float64), SimpleTokenizer(), NAMES)
     noises = [draw_noise(3, step, noises=4, tokens=4, length=77, width=backbone.text.width) for step in range(4)]
     literal.start = literal_fpp(
@@ -144,28 +145,37 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def test_a_context_is_computed_once_and_read_from_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls, cache = counted(monkeypatch), FeatureCache(tmp_path)
-    task = Settings(classes=NAMES, fpp=FEW)
     first_backbone, second_backbone = tiny_backbone("vit"), tiny_backbone("vit")
-    first = fpp_prompt(first_backbone, task, cache=cache)
-    assert fpp_prompt(first_backbone, task) is first, "kept in memory too"
-    found = fpp_prompt(second_backbone, task, cache=cache)
+    task, protocol = Task(classes=NAMES), Protocol()
+    start = Setup(first_backbone, task, protocol, (), cache)
+    setup = Setup(second_backbone, task, protocol, (), cache)
+    first = fpp_prompt(start, FEW)
+    assert fpp_prompt(replace(start, cache=None), FEW) is first, "kept in memory too"
+    found = fpp_prompt(setup, FEW)
     assert torch.equal(found.vectors, first.vectors)
     assert (found.words, len(calls), cache.info().contexts, cache.info().entries) == (first.words, 1, 1, 0)
-    for other in (
-        task.replace(fpp=FEW.replace(seed=1)),
-        task.replace(fpp=FEW.replace(steps=3)),
-        task.replace(family="shift"),
-        task.replace(classes=NAMES[:4]),
+    for other, fpp in (
+        (setup, FEW.replace(fpp_seed=1)),
+        (setup, FEW.replace(fpp_steps=3)),
+        (replace(setup, protocol=Protocol(family="shift")), FEW),
+        (replace(setup, task=Task(classes=NAMES[:4])), FEW),
+        (setup, FppWords(**FEW.model_dump(exclude_unset=True))),
     ):
-        assert not torch.equal(fpp_prompt(second_backbone, other, cache=cache).vectors, first.vectors)
-    assert not torch.equal(fpp_prompt(second_backbone, task, from_words=True, cache=cache).vectors, first.vectors)
+        assert not torch.equal(fpp_prompt(other, fpp).vectors, first.vectors)
     assert (len(calls), cache.info().contexts) == (6, 6)
     assert cache.clear().contexts == 6
     assert cache.info().bytes == 0
 
 
 @pytest.mark.parametrize(
-    "given", [{"steps": 0}, {"tokens": 0}, {"token_variance": -0.1}, {"learning_rate": math.inf}, {"weight": math.nan}]
+    "given",
+    [
+        {"fpp_steps": 0},
+        {"fpp_tokens": 0},
+        {"fpp_token_variance": -0.1},
+        {"fpp_rate": math.inf},
+        {"fpp_weight": math.nan},
+    ],
 )
 def test_bad_input(given: dict[str, Any]) -> None:
     with pytest.raises(OtptError, match=next(iter(given))):

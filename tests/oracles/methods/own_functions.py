@@ -17,7 +17,7 @@ from torch import Tensor
 import otpt
 from otpt import Classifier, Method, ViewRecipe
 from otpt.data import Dataset
-from otpt.evaluation import EvaluationSettings, evaluate
+from otpt.evaluation import Evaluation, evaluate
 from otpt.features import FeatureCache
 from otpt.prompts.learned import CocoopContext, LearnedPrompt, read_learned
 from otpt.views import make_views
@@ -32,13 +32,20 @@ def backbone(precision: str = "float64") -> otpt.Backbone:
     return tiny_backbone("vit", precision)
 
 
-def classifier(*contexts: LearnedPrompt, recipe: ViewRecipe = RECIPE) -> Classifier:
-    return Classifier(backbone(), views=recipe, contexts=contexts).set_classes(NAMES)
+def classifier(recipe: ViewRecipe = RECIPE) -> Classifier:
+    return Classifier(backbone(), views=recipe).set_classes(NAMES)
+
+
+def with_context(method: str | Method, *contexts: LearnedPrompt) -> Method:
+    """A method with the learned prompt of its init."""
+    chosen = otpt.get_method(method)
+    own = [context for context in contexts if context.kind == chosen.init]
+    return chosen.override({"context": own[0]}) if own else chosen
 
 
 def predicted(method: str | Method, seed: int = 1, *contexts: LearnedPrompt) -> Tensor:
     """Probabilities (C,) of an image by one method."""
-    (found,) = classifier(*contexts).compare(image(seed), [method], image_id="p").values()
+    (found,) = classifier().compare(image(seed), [with_context(method, *contexts)], image_id="p").values()
     return torch.from_numpy(found.probabilities)
 
 
@@ -99,7 +106,7 @@ def dataset(count: int = 3) -> Dataset:
 
 
 def confidences(folder: Path, method: str, cache: FeatureCache | None = None) -> list[float]:
-    settings = EvaluationSettings(methods=[method], views=ViewRecipe(n_views=12))
+    settings = Evaluation(methods=[method], views=ViewRecipe(n_views=12))
     found = evaluate(dataset(), backbone("float32"), settings, out=folder, cache=cache).run
     (column,) = found.columns("tiny")
     rows = [row for shard in found.shards("tiny", 0, column) for row in shard.table.to_pylist()]

@@ -17,7 +17,7 @@ from oracles.models.tiny import tiny_backbone
 
 from otpt.backbones import Backbone
 from otpt.data import Dataset
-from otpt.evaluation import EvaluationSettings, evaluate
+from otpt.evaluation import Evaluation, evaluate
 from otpt.images import ImageSource
 from otpt.methods import Batch, Output, Predictor
 from otpt.runs import Run
@@ -76,8 +76,8 @@ def small_dataset() -> Dataset:
     return dataset(9)
 
 
-def settings(**changes: Any) -> EvaluationSettings:
-    return EvaluationSettings(**{"methods": METHODS, "views": RECIPE, "shard_size": 4, **changes})
+def settings(**changes: Any) -> Evaluation:
+    return Evaluation(**{"methods": METHODS, "views": RECIPE, "shard_size": 4, **changes})
 
 
 def files(folder: Path, *, suffix: str = "") -> dict[str, Any]:
@@ -120,7 +120,7 @@ def image_number(row: dict[str, Any]) -> int:
 
 
 def confidences(
-    folder: Path, given: EvaluationSettings, name: str = "tiny", *, count: int = COUNT
+    folder: Path, given: Evaluation, name: str = "tiny", *, count: int = COUNT
 ) -> dict[tuple[str, str], list[float]]:
     """The confidence of each image by (prompt, method), evaluated as given."""
     run = evaluate(dataset(count, name), backbone(), given, out=folder).run

@@ -11,7 +11,7 @@ from oracles.models.tiny import tiny_backbone
 
 from otpt.backbones import Backbone
 from otpt.data import Dataset
-from otpt.evaluation import EvaluationSettings
+from otpt.evaluation import Evaluation
 from otpt.evaluation.evaluator import dataset_configs, run_config
 from otpt.methods import Output
 from otpt.runs import Run, ShardRows, write_metrics
@@ -47,7 +47,7 @@ def simulated_dataset(name: str, classes: int = 20, images: int = 200) -> Datase
 def simulate_run(
     folder: Path,
     datasets: Sequence[Dataset],
-    settings: EvaluationSettings,
+    settings: Evaluation,
     *,
     items: int | None = None,
     model: str | None = None,

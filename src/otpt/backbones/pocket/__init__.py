@@ -11,30 +11,35 @@ their mean, so that unknown words carry no information.
 from __future__ import annotations
 
 import json
+import threading
 from importlib import resources
-from typing import Any
+from typing import TYPE_CHECKING
 
-import open_clip
-import timm
 import torch
 from safetensors.torch import load
-from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
-from otpt.backbones.open_clip_models import clip_tokenizer
+from otpt.backbones.open_clip_models import FolderConfig, clip_tokenizer
 from otpt.backbones.sources import Parts, choose_gelu
 
-CONFIG: dict[str, Any] = json.loads(resources.files(__package__).joinpath("open_clip_config.json").read_bytes())
+if TYPE_CHECKING:
+    from timm.models.vision_transformer import VisionTransformer
+
+CONFIG: FolderConfig = json.loads(resources.files(__package__).joinpath("open_clip_config.json").read_bytes())
 """Architecture (``model_cfg``) and preprocessing (``preprocess_cfg``)."""
 WEIGHTS_FILE = "pocket.safetensors"
 
 SIZE = 64  # pixels
 WIDTH = 192
 UNSTRIDED = 5  # stage without stride: for 64 pixels the usual stride would give only 2 × 2 tokens
+_registering = threading.Lock()
 
 
 def load_pocket(quick_gelu: bool | None = None) -> Parts:
     """Load the embedded model."""
+    import open_clip
+
+    register_trunk()
     state = load(resources.files(__package__).joinpath(WEIGHTS_FILE).read_bytes())
     rows, ids = state.pop("token_embedding.rows").float(), state.pop("token_embedding.row_ids")  # (R, W), (R,)
     table = rows.mean(0).repeat(CONFIG["model_cfg"]["text_cfg"]["vocab_size"], 1)
@@ -46,9 +51,19 @@ def load_pocket(quick_gelu: bool | None = None) -> Parts:
     return Parts(model, clip_tokenizer(), CONFIG["preprocess_cfg"], "pocket")
 
 
-@timm.models.register_model  # type: ignore[untyped-decorator]
-def pocket_hybrid(pretrained: bool = False, **_: Any) -> VisionTransformer:
+def register_trunk() -> None:
+    """Add the trunk of the image tower to timm's registry, once."""
+    import timm
+
+    with _registering:
+        if not timm.is_model(pocket_hybrid.__name__):
+            timm.models.register_model(pocket_hybrid)
+
+
+def pocket_hybrid(pretrained: bool = False, **_: object) -> VisionTransformer:
     """Create the trunk of the image tower, (B, 3, 64, 64) → (B, 192), for timm's registry."""
+    from timm.models.vision_transformer import VisionTransformer
+
     trunk = VisionTransformer(
         img_size=SIZE,
         embed_layer=ConvolutionalTokens,
@@ -68,9 +83,11 @@ class ConvolutionalTokens(nn.Module):
 
     num_patches = 16
 
-    def __init__(self, embed_dim: int, **_: Any) -> None:
+    def __init__(self, embed_dim: int, **_: object) -> None:
+        import timm
+
         super().__init__()
-        net: Any = timm.create_model("tf_efficientnet_lite0", num_classes=0)
+        net = timm.create_model("tf_efficientnet_lite0", num_classes=0)
         self.stem, self.stem_norm, self.stages = net.conv_stem, net.bn1, net.blocks
         for part in self.stages[UNSTRIDED].modules():
             if isinstance(part, nn.Conv2d):

@@ -12,16 +12,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from otpt.tasks.multi_label import evaluate_labels
 from PIL import Image
 
 import otpt
 from otpt.data import ClassList, label_table
 from otpt.errors import OtptError
-from otpt.evaluation import EvaluationSettings
+from otpt.evaluation import Evaluation
 from otpt.export import check_exportable, describe
 from otpt.methods import get_method
 from otpt.ray import Classify
-from otpt.tasks.multi_label import evaluate_labels
 
 NAMES = ["red apple", "pizza", "banana"]
 
@@ -182,9 +182,7 @@ def test_refused_before_a_model_is_loaded() -> None:
         Classify("no-model", NAMES, multi_label=True, coverage=0.9)
     for name in ("groups", "examples"):
         with pytest.raises(OtptError, match=name):
-            EvaluationSettings(
-                methods=["zero-shot" if name == "groups" else "gda"], **{name: {each: [each] for each in NAMES}}
-            )
+            Evaluation(methods=["zero-shot" if name == "groups" else "gda"], **{name: {each: [each] for each in NAMES}})
 
 
 def test_heat_maps_of_every_question(backbone: Any) -> None:

@@ -15,7 +15,8 @@ from torch.nn import functional as F
 
 import otpt
 from otpt.errors import OtptError
-from otpt.tasks.examples import SCORERS, Examples, fit_examples, fit_weights, gda, prototypes, tip_adapter
+from otpt.methods.example_scorers import SCORERS, fit_examples, fit_weights, gda, prototypes, tip_adapter
+from otpt.methods.examples import Examples
 
 TEXTS = F.normalize(torch.tensor([[1, 0.2, 0.1], [0.3, 1, 0.1]], dtype=torch.float64), dim=-1)
 PICTURES = F.normalize(

@@ -1,1 +1,0 @@
-"""Tasks beyond one label per image: classes by example images, several labels."""
