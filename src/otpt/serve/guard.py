@@ -18,7 +18,7 @@ from otpt.serve.config import Limits
 from otpt.serve.errors import RequestError, busy
 from otpt.serve.metrics import Metrics
 
-_log = logging.getLogger("otpt.serve")
+_log = logging.getLogger(__name__)
 _OPEN = ("/", "/healthz", "/readyz")
 """Routes without a token: the page, which holds no secret, and health checks."""
 _DRAINED = 4

@@ -13,7 +13,6 @@ import ipaddress
 import socket
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -143,8 +142,8 @@ def _refused(url: str, reason: str) -> RequestError:
     return RequestError(422, "address-refused", message, given=url[:200], hint=hint)
 
 
-def thumbnails(views: NDArray[Any], preprocessing: Preprocessing) -> list[str]:
-    """Normalised views (V, 3, S, S) as small JPEGs in data URLs."""
+def thumbnails(views: NDArray[np.floating], preprocessing: Preprocessing) -> list[str]:
+    """Return normalised views (V, 3, S, S) as small JPEGs in data URLs."""
     mean, std = (np.array(each, np.float32)[:, None, None] for each in (preprocessing.mean, preprocessing.std))
     pixels = np.clip((views * std + mean) * 255 + 0.5, 0, 255).astype(np.uint8).transpose(0, 2, 3, 1)
     size = (_THUMBNAIL, _THUMBNAIL)
