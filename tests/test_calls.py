@@ -21,7 +21,7 @@ from otpt import Classifier, Failure, OtptError, Prediction, ViewRecipe
 from otpt import classifier as module
 from otpt.data import as_dataset
 from otpt.evaluation import Evaluation, evaluate
-from otpt.methods import DEFAULT_METHOD
+from otpt.methods import DEFAULT_METHOD, get_method
 from otpt.prompts.learned import CoopContext, write_learned
 from otpt.report import open_results
 

@@ -312,13 +312,12 @@ class Classifier:
         lists gives the classes of each image; methods that tune no context encode each distinct text once. A
         :class:`Prediction` is a sequence like the pipeline's result, best label first.
         """
-        result = self.predict(
+        return self.predict(
             cast(OneImage, images),
             method=method,
             candidate_labels=candidate_labels,
             hypothesis_template=hypothesis_template,
         )
-        return result
 
     @overload
     def predict(

@@ -5,8 +5,8 @@ An installed package names a module in its entry points, in the group ``otpt.plu
     [project.entry-points."otpt.plugins"]
     mine = "my_package.otpt_plugin"
 
-The module is imported when an unknown method, data set or model is looked up, or all are listed. Its decorators register objectives,
-adaptations, calibrators, aggregations, gates (:mod:`otpt.registry`), inits and systems (``otpt.methods.register_init``,
+The module is imported when an unknown method, data set or model is looked up, or all are listed. Its decorators
+register objectives, adaptations, calibrators, aggregations, gates (:mod:`otpt.registry`), inits and systems (``otpt.methods.register_init``,
 ``register_system``), data sets (``otpt.data.register_dataset``) and sources of models
 (``otpt.backbones.register_source``). A variable ``COMMANDS`` of the module's package adds commands: {group: {command:
 ("module:function", help)}}.

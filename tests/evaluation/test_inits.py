@@ -22,7 +22,7 @@ from oracles.runs.evaluation_bench import (
     settings,
 )
 
-from otpt import Classifier
+from otpt import Classifier, Method
 from otpt.backbones.fast import pooled as first
 from otpt.data.dataset import stratified_order
 from otpt.errors import OtptError

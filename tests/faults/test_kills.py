@@ -18,7 +18,8 @@ from faults.processes import Ended, at_write, run, start, wait
 
 from otpt.cli import main
 from otpt.data import load_dataset
-from otpt.evaluation import Evaluation, Progress, evaluate
+from otpt.evaluation import Evaluation as Request
+from otpt.evaluation import Progress, evaluate
 from otpt.evaluation.ray import RayEngine
 
 pytestmark = [pytest.mark.long, pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")]
@@ -101,7 +102,7 @@ class KillActors(Progress):
 @pytest.mark.parametrize("piece", range(4))
 def test_kills_of_a_ray_actor(piece: int, evaluation: Evaluation, tmp_path: Path) -> None:
     pytest.importorskip("ray")
-    settings = Evaluation(methods=["zero-shot", "tda"], views=8, seeds=(0, 1), shard_size=1)
+    settings = Request(methods=["zero-shot", "tda"], views=8, seeds=(0, 1), shard_size=1)
     data = load_dataset(str(evaluation.images))
     progress = KillActors(KILLS // 4, piece)
     options = {"device": "cpu", "engine": RayEngine(actors=(1, 1)), "progress": progress}

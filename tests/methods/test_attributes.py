@@ -15,7 +15,7 @@ from torch.nn.functional import normalize
 from otpt import Classifier
 from otpt.cli import main
 from otpt.errors import OtptError
-from otpt.methods import read_attributes
+from otpt.methods import get_method, read_attributes
 
 NAMES = ("cat", "dog", "sea")
 ATTRIBUTES = {"cat": ["small", "quick"], "dog": ["loyal", "large"], "sea": ["blue", "calm"]}

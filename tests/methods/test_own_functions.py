@@ -23,6 +23,7 @@ from oracles.methods.own_functions import (
     predicted,
     tuned_context,
     views,
+    with_context,
 )
 from torch import Tensor
 

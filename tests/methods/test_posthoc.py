@@ -26,7 +26,7 @@ from torch import Tensor
 
 import otpt
 from otpt import Classifier, OtptError
-from otpt.methods import compose
+from otpt.methods import compose, get_method
 from otpt.methods.aggregations import se, weak_strong
 from otpt.methods.gates import agreement, cas, strong_agreement
 from otpt.methods.state import prompt_state

@@ -17,7 +17,7 @@ from otpt import Classifier, OtptError
 from otpt.backbones import Backbone, ClipBackbone
 from otpt.evaluation import evaluate
 from otpt.features import FeatureCache, FeaturePipeline
-from otpt.methods import Batch, Predictor, get_methods, stream
+from otpt.methods import Batch, Predictor, Protocol, Task, get_methods, stream
 from otpt.methods.path import is_enough
 from otpt.views import ViewRecipe, make_views
 

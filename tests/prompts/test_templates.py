@@ -14,7 +14,7 @@ import otpt
 from otpt.backbones import Backbone
 from otpt.data import list_datasets
 from otpt.errors import OtptError
-from otpt.methods import columns, get_methods
+from otpt.methods import Protocol, Task, columns, get_method, get_methods
 from otpt.methods.state import prompt_state
 from otpt.prompts import FixedEncoder, Templates, dataset_templates, published_templates, template_features
 from otpt.prompts.prompt import _published

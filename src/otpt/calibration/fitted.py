@@ -170,6 +170,11 @@ class Calibration(BaseModel):
         return self.map.multi_label
 
     @property
+    def method(self) -> str:
+        """Name of the method."""
+        return str(self.facts["method"]["name"])
+
+    @property
     def class_names(self) -> tuple[str, ...]:
         """Class names in label order."""
         return _class_names(self.facts)

@@ -277,11 +277,11 @@ class Evaluation(Frozen):
         """Return the methods with their inputs for a data set."""
         methods = []
         for method in self.run_methods:
-            method = method.inputs_for(folder_name(dataset.name))
-            system = preparer_of(method)
+            with_inputs = method.inputs_for(folder_name(dataset.name))
+            system = preparer_of(with_inputs)
             if isinstance(system, EvaluationSystem):
-                method = method.override({**dict(system.settings_on(dataset)), **dataset.system})
-            methods.append(method)
+                with_inputs = with_inputs.override({**system.settings_on(dataset), **dataset.system})
+            methods.append(with_inputs)
         return tuple(methods)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -15,18 +16,18 @@ from oracles.methods.field import second_texts, texts
 from oracles.methods.fpp import literal_fpp
 from oracles.methods.literal import LiteralTuner
 from oracles.models.tiny import by_threads, tiny_backbone, tiny_clip
-from otpt.settings import Fpp
 
 import otpt
 from otpt.backbones import Backbone
 from otpt.errors import OtptError
 from otpt.features import FeatureCache
-from otpt.methods.fpp import alignment, draw, draw_noise, flatness, fpp_prompt, pretrain
+from otpt.methods import Protocol, Setup, Task
+from otpt.methods.fpp import Fpp, FppWords, alignment, draw, draw_noise, flatness, fpp_prompt, pretrain
 
 pytestmark = pytest.mark.slow
 
 NAMES = ["cat", "red panda", "2012 BMW M3 coupe", "white-tailed eagle (adult)", "東京タワー"]
-FEW = Fpp(steps=4)
+FEW = Fpp(fpp_steps=4)
 
 
 @pytest.fixture(scope="module")
