@@ -204,7 +204,10 @@ def served_method(name: str) -> Method:
             "evaluate', or take a method of GET /v1/methods."
         )
     if not all(preparation.served for preparation in method.preparations):
-        raise OtptError(f"Method {name!r} needs files that requests cannot bring; take a method of GET /v1/methods.")
+        raise OtptError(
+            f"Method {name!r} needs files, example images or training, which requests cannot bring; take a method of GET "
+            "/v1/methods."
+        )
     for setting, kind in method.input_settings.items():
         if setting in method.settings and names_file(kind.kind):
             raise OtptError(
