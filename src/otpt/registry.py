@@ -28,7 +28,8 @@ from typing import Annotated, Any, ClassVar, Protocol, TypeVar, cast, get_type_h
 
 from pydantic import ConfigDict, Field, TypeAdapter
 
-from otpt.errors import OtptError, unknown
+from otpt.errors import OtptError, describe_error, unknown
+from otpt.plugins import MODULE_PREFIX, restorable
 from otpt.records import Frozen
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -243,7 +244,7 @@ class Objective(Component):
         try:
             found = self.function(**given, **settings)
         except Exception as error:
-            raise OtptError(f"The objective {self.name!r} failed on {where}: {reason(error)}.") from error
+            raise OtptError(f"The objective {self.name!r} failed on {where}: {describe_error(error)}.") from error
         expected = tuple(values.shape[:-2])
         if not isinstance(found, Tensor) or tuple(found.shape) != expected:
             returned = describe(found)
@@ -302,7 +303,7 @@ class Preparation(Frozen):
         needs_features: whether the methods need features of views.
         needs_text_encoder: False for methods on an image tower alone.
         served: whether a request of the service can bring all inputs.
-        trained: whether the methods predict with their own trained network, available only in evaluations.
+        own_network: whether the methods predict with their own trained network, available only in evaluations.
     """
 
     name: ClassVar[str] = ""
@@ -314,7 +315,7 @@ class Preparation(Frozen):
     needs_features: ClassVar[bool] = True
     needs_text_encoder: ClassVar[bool] = True
     served: ClassVar[bool] = False
-    trained: ClassVar[bool] = False
+    own_network: ClassVar[bool] = False
 
     @property
     def needs_image(self) -> bool:
@@ -330,32 +331,17 @@ class Preparation(Frozen):
         }
 
 
-INITS: dict[str, type[Preparation]] = {}
+INITS: dict[str, type[Preparation]] = restorable({})
 """Inits by name."""
-SYSTEMS: dict[str, type[Preparation]] = {}
+SYSTEMS: dict[str, type[Preparation]] = restorable({})
 """Systems by the adaptation that they run: methods with their own network or their own views."""
-OBJECTIVES: dict[str, Objective] = {}
+OBJECTIVES: dict[str, Objective] = restorable({})
 """All objectives, in the order in which a loss adds them up within their kind."""
-ADAPTATIONS: dict[str, Component] = {CONTEXT: Component(CONTEXT)}
-CALIBRATIONS: dict[str, Component] = {name: Component(name) for name in (NONE, "temperature")}
-AGGREGATIONS: dict[str, Component] = {CLEAN: Component(CLEAN)}
-GATES: dict[str, Component] = {NONE: Component(NONE)}
-PARTS: dict[str, Part] = {}
-_REGISTRIES: tuple[dict[str, Any], ...] = (
-    INITS, SYSTEMS, OBJECTIVES, ADAPTATIONS, CALIBRATIONS, AGGREGATIONS, GATES, PARTS,
-)  # fmt: skip
-
-
-def snapshot() -> Callable[[], None]:
-    """Return a function that restores the current content of the registries."""
-    saved = [dict(each) for each in _REGISTRIES]
-
-    def restore() -> None:
-        for registry, before in zip(_REGISTRIES, saved, strict=True):
-            registry.clear()
-            registry.update(before)
-
-    return restore
+ADAPTATIONS: dict[str, Component] = restorable({CONTEXT: Component(CONTEXT)})
+CALIBRATIONS: dict[str, Component] = restorable({name: Component(name) for name in (NONE, "temperature")})
+AGGREGATIONS: dict[str, Component] = restorable({CLEAN: Component(CLEAN)})
+GATES: dict[str, Component] = restorable({NONE: Component(NONE)})
+PARTS: dict[str, Part] = restorable({})
 
 
 class _Decorator(Protocol):
@@ -547,10 +533,6 @@ def make_part(name: str, given: Mapping[str, Any]) -> Part:
     return Part(name, **own, values={key: value for key, value in given.items() if key not in own})
 
 
-PLUGIN = "otpt_plugin_"
-"""Prefix of a plugin's module name; the digest of its file follows."""
-
-
 def source_digest(function: Callable[..., Any]) -> str:
     """Return 16 hexadecimal digits of a function's source code.
 
@@ -558,19 +540,13 @@ def source_digest(function: Callable[..., Any]) -> str:
     source code that of the compiled code.
     """
     text = f"{function.__module__}.{function.__qualname__}"
-    if not str(function.__module__).startswith(PLUGIN):  # None in code run by exec()
+    if not str(function.__module__).startswith(MODULE_PREFIX):  # None in code run by exec()
         try:
             text = inspect.getsource(function)
         except (OSError, TypeError):
             code = getattr(function, "__code__", None)
             text += "" if code is None else f" {code.co_code.hex()} {code.co_names} {code.co_consts}"
     return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def reason(error: BaseException) -> str:
-    """Describe an exception of a user's function: its type and the first line of its message."""
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0].rstrip('.')}" if lines else type(error).__name__
 
 
 def describe(value: Any) -> str:

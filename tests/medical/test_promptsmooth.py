@@ -21,7 +21,7 @@ import otpt
 from otpt.data import stratified
 from otpt.errors import OtptError
 from otpt.evaluation import Evaluation, evaluate
-from otpt.medical.promptsmooth import (
+from otpt_medical.promptsmooth import (
     NOISE_PROMPTS,
     Smoother,
     Smoothing,

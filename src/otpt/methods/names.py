@@ -14,7 +14,7 @@ from typing import Any
 
 from otpt.errors import OtptError, cannot_read, unknown
 from otpt.methods.method import Method
-from otpt.plugins import load_installed_plugins
+from otpt.plugins import is_registered, load_installed_plugins, restorable
 from otpt.registry import (
     AXES,
     CONTEXT,
@@ -33,7 +33,7 @@ _PART = re.compile(r"([^\[\]]*)(?:\[([^\[\]]*)\])?", re.DOTALL)
 _PLUS = re.compile(r"\+(?![^\[]*\])")
 """A plus outside brackets; numbers may contain one, as in ``[lambda=1e+2]``."""
 
-_NAMES: dict[str, list[str]] = {"parts": [], "published": [], "field": []}
+_NAMES: dict[str, list[str]] = restorable({"parts": [], "published": [], "field": []})
 """Registered names in order of registration."""
 
 
@@ -51,7 +51,7 @@ def register_methods(table: Mapping[str, Any]) -> None:
     """Add named parts and methods: a table as in ``methods.toml``, where only "parts" is required."""
     PARTS.update({name: _named_part(name, part) for name, part in table["parts"].items()})
     for key, names in _NAMES.items():
-        names += [name for name in table.get(key, ()) if name not in names]
+        _NAMES[key] = [*names, *(name for name in table.get(key, ()) if name not in names)]
 
 
 register_methods(tomllib.loads(resources.files(__package__).joinpath("methods.toml").read_text(encoding="utf-8")))
@@ -129,7 +129,7 @@ def _split(text: str, name: str) -> tuple[Part, str]:
     if match is None:
         raise OtptError(f"The method name {name!r} has misplaced brackets; expected a name such as 'o-tpt[lambda=6]'.")
     part = match[1].strip().lower()
-    if part in PARTS or (load_installed_plugins() and part in PARTS):
+    if is_registered(part, PARTS):
         return PARTS[part], ",".join(_trimmed(item) for item in (match[2] or "").split(","))
     near = difflib.get_close_matches(part, PARTS, n=3, cutoff=0.5)
     hint = f" Did you mean: {', '.join(near)}?" if near else ""

@@ -204,9 +204,11 @@ def _prepare(backbone: Backbone, tasks: Sequence[Task], protocol: Protocol, cach
     """Prepare the methods under each text; an init that uses no texts is prepared once."""
     groups: list[Group] = []
     for preparer, methods in by_preparer(protocol.methods):
-        by_prompt = {preparer.prompt_name(task, protocol): task for task in reversed(tasks)}
-        for prompt in dict.fromkeys(preparer.prompt_name(task, protocol) for task in tasks):
-            groups += preparer.prepare(Setup(backbone, by_prompt[prompt], protocol, methods, cache))
+        by_prompt: dict[str, Task] = {}
+        for task in tasks:
+            by_prompt.setdefault(preparer.prompt_name(task, protocol, methods[0]), task)
+        for task in by_prompt.values():
+            groups += preparer.prepare(Setup(backbone, task, protocol, methods, cache))
     return groups
 
 
