@@ -18,7 +18,7 @@ from pydantic.fields import FieldInfo
 
 from otpt.errors import OtptError
 from otpt.methods import Protocol, get_method, known_parts
-from otpt.registry import INITS, SYSTEMS, STREAM
+from otpt.registry import INITS, STREAM, SYSTEMS
 from otpt.serve.fields import RECORDS
 from otpt.serve.queries import names_file
 from otpt.serve.schemas import CompareRequest, PredictRequest
@@ -57,11 +57,13 @@ CASES = {
     "all_tokens": Case({**ONE, "template": "a chiaroscuro of a {}."}),
     "threshold": Case({**ONE, "groups": GROUPS}, 1.0),
     "calibration": Case({**CALIBRATED, "calibration": None}, ["animals"]),
+    "augmix": Case(ONE, False),
+    "family": Case(ONE, "shift"),
     "coverage": Case(CALIBRATED),
     "sets": Case({**CALIBRATED, "coverage": 0.5}),
     "mondrian": Case({**CALIBRATED, "coverage": 0.5}),
-    "risk": Case(CALIBRATED),
-    "guarantee": Case({**CALIBRATED, "risk": 0.7}),
+    "risk": Case(CALIBRATED, 0.97),
+    "guarantee": Case({**CALIBRATED, "risk": 0.93}, 0.5),
     "reject": Case(ONE, True),
     "reject_threshold": Case({**ONE, "reject": "msp"}, -1.0),
 }
@@ -79,7 +81,9 @@ def ask(local: Local, route: str, fields: dict[str, Any], *, form: bool, single:
         if form:
             texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in body.items()}
             return client.post(f"/v1/{route}/form", files=[("image", data) for data in files], data=texts)
-        images: dict[str, Any] = {"image": text_of(files[0])} if single else {"images": [text_of(data) for data in files]}
+        images: dict[str, Any] = (
+            {"image": text_of(files[0])} if single else {"images": [text_of(data) for data in files]}
+        )
         return client.post(f"/v1/{route}", json={**images, **body})
 
 
@@ -122,8 +126,8 @@ def test_every_field_of_a_request_has_an_effect(local: Local, name: str, form: b
     after = ask(local, route, {**request, name: value}, form=form, single=single)
     assert after.status_code == 200, f"{name}={value!r} was refused, but it is a field of requests: {after.text}"
     assert content(before) != content(after), (
-        f"{name}={value!r} changed nothing; add a request and a value to CASES of this test with which it has an effect, "
-        "or mark the field of the record with otpt.records.NOT_SERVED."
+        f"{name}={value!r} changed nothing; add a request and a value with which it has an effect to CASES of this "
+        "test, or mark the field of the record with otpt.records.NOT_SERVED."
     )
 
 
@@ -171,20 +175,20 @@ def test_limits_hold_for_the_budget(local: Local) -> None:
 
 
 def method_with(part: str) -> str:
-    """A method that the part is in."""
-    for name in (part, f"tpt+{part}", f"o-tpt+{part}", f"coop+{part}", f"coop+tpt+{part}", f"attributes+tpt+{part}"):
+    """A method that the part is in: by itself, or joined with another part."""
+    for name in (part, f"tpt+{part}", f"o-tpt+{part}", *(f"{other}+{part}" for other in known_parts())):
         try:
             get_method(name)
         except OtptError:
             continue
         return name
-    pytest.fail(f"The part {part!r} is in none of these methods; add one to method_with of this test.")
+    pytest.fail(f"The part {part!r} is in no method with one other part; add a method to method_with of this test.")
 
 
 @pytest.mark.parametrize("part", known_parts())
 def test_every_part_works_or_is_refused(local: Local, part: str) -> None:
     name = method_with(part)
-    request = {**ONE, "method": name}
+    request = {**ONE, "method": name, "views": 20}  # of which some objectives need two selected ones
     if name == "templates":
         request["templates"] = ["a {}."]
     if name == "multi-label":
@@ -221,7 +225,7 @@ def whole_numbers() -> list[str]:
         for setting, default in settings.items():
             if isinstance(default, int) and not isinstance(default, bool):
                 names.append(f"{method.name}[{setting.replace('_', '-')}=1000000000]")
-    return sorted(set(names)) + ["tpt[steps=1000000000]"]
+    return [*sorted(set(names)), "tpt[steps=1000000000]"]
 
 
 @pytest.mark.parametrize("name", whole_numbers())

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import httpx
-import otpt.methods.multi_label
 import pytest
 from oracles.pages.servers import PATIENCE, image_file, text_of
 
 import otpt
+import otpt.methods.multi_label
 from otpt.errors import OtptError
 from otpt.serve import Limits, Service, create_app
 from otpt.serve.engine import Unit

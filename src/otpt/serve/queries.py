@@ -205,8 +205,8 @@ def served_method(name: str) -> Method:
         )
     if not all(preparation.served for preparation in method.preparations):
         raise OtptError(
-            f"Method {name!r} needs files, example images or training, which requests cannot bring; take a method of GET "
-            "/v1/methods."
+            f"Method {name!r} needs files, example images or training, which requests cannot bring; take a method of "
+            "GET /v1/methods."
         )
     for setting, kind in method.input_settings.items():
         if setting in method.settings and names_file(kind.kind):
