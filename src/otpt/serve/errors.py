@@ -107,14 +107,14 @@ def invalid_field(error: FieldError, names: Iterable[str], refused: Mapping[str,
         return RequestError(400, "invalid-json", f"The body is not JSON: {reason}.", expected="JSON")
     place = [str(part)[:100] for part in error["loc"] if part != "body" and not str(part).startswith("list[")]
     where = ".".join(place) or "body"
-    given = None if error["type"] == "missing" else _short.repr(error.get("input"))
+    value = None if error["type"] == "missing" else _short.repr(error.get("input"))
     if error["type"] == "extra_forbidden" and where in refused:
-        return RequestError(422, "refused-field", f"{where}: {refused[where]}.", given=given)
+        return RequestError(422, "refused-field", f"{where}: {refused[where]}.", given=value)
     hint = "GET /openapi.json describes the fields."
     if error["type"] == "extra_forbidden":
         near = difflib.get_close_matches(where, names, n=1, cutoff=0.5)
         hint = f"Did you mean {near[0]!r}?" if near else hint
-    return RequestError(422, "invalid-field", f"{where[:200]}: {error['msg']}.", given=given, hint=hint)
+    return RequestError(422, "invalid-field", f"{where[:200]}: {error['msg']}.", given=value, hint=hint)
 
 
 def read_json(body: bytes) -> JsonValue:

@@ -189,8 +189,8 @@ class Service:
         calibrations: list[JsonValue] = [
             {
                 "name": name,
-                "method": calibration.method_name,
-                "model": calibration.model_name,
+                "method": calibration.method,
+                "model": calibration.model,
                 "labels": calibration.labels,
                 "count": len(calibration.class_names),
             }
