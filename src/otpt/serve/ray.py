@@ -1,7 +1,7 @@
 """Replicas of the service on Ray Serve, behind the application of the process that was started.
 
 Ray sends a request to a replica once and fails it if the replica dies. Here it is sent to another replica: an answer
-depends on the request alone.
+depends on the request alone. Ray is imported when it is used, since the service runs without it.
 """
 
 from __future__ import annotations
@@ -13,15 +13,11 @@ from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 from typing import Protocol, cast
 
-import ray
 import torch
 from prometheus_client import Counter
-from ray import serve
-from ray.exceptions import RayActorError
-from ray.serve import Application
-from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
 
 from otpt.errors import OtptError
+from otpt.evaluation.ray import import_ray
 from otpt.serve.config import Limits, ServiceConfig
 from otpt.serve.errors import RequestError, busy, unavailable
 from otpt.serve.metrics import Metrics
@@ -82,6 +78,10 @@ class RayService:
         self.metrics = Metrics()
         words = "requests sent again because a replica died"
         self._again = Counter("otpt_retries", words, registry=self.metrics.registry)
+        ray = import_ray("ray.exceptions", "ray.serve.exceptions")
+        self._replica_died: type[Exception] = ray.exceptions.RayActorError
+        self._overloaded: type[Exception] = ray.serve.exceptions.BackPressureError
+        self._unavailable: type[Exception] = ray.serve.exceptions.DeploymentUnavailableError
 
     def start(self) -> None:
         """Do nothing: the replicas are running."""
@@ -111,11 +111,11 @@ class RayService:
                 self._again.inc()
             try:
                 answer = await self._handle.ask.remote(*arguments)
-            except RayActorError:
+            except self._replica_died:
                 continue
-            except BackPressureError:
+            except self._overloaded:
                 raise busy(5, "All replicas have as many requests as they may.") from None
-            except DeploymentUnavailableError:
+            except self._unavailable:
                 break
             if isinstance(answer, Exception):
                 raise answer
@@ -125,8 +125,8 @@ class RayService:
 
 def bind_replicas(
     config: ServiceConfig, *, replicas: tuple[int, int | None] = (1, None), cpus: int = 1, gpus: float = 0.0
-) -> Application:
-    """Create a Ray Serve deployment.
+) -> object:
+    """Return a deployment for ``ray.serve.run``.
 
     Args:
         config: configuration of each replica.
@@ -134,9 +134,10 @@ def bind_replicas(
         cpus: CPUs, and threads, of a replica.
         gpus: GPUs of a replica; 0.5 shares one between two.
     """
+    ray = import_ray("ray.serve")
     fewest, most = replicas
     if most is None:
-        available = ray.cluster_resources() if ray.is_initialized() else {}  # type: ignore[no-untyped-call,unused-ignore]
+        available = ray.cluster_resources() if ray.is_initialized() else {}
         most = max(fewest, int(available.get("CPU", 1) // max(cpus, 1)))
     if fewest < 1 or most < fewest or cpus < 1 or gpus < 0:
         raise OtptError(
@@ -145,7 +146,7 @@ def bind_replicas(
         )
     if config.device == "auto":
         config = config.replace(device="cuda" if gpus else "cpu")
-    deployment = serve.deployment(
+    deployment = ray.serve.deployment(
         name="replicas",
         ray_actor_options={"num_cpus": cpus, "num_gpus": gpus},
         max_ongoing_requests=config.limits.queue,
