@@ -55,7 +55,7 @@ def measure(file: Path, spec: str, backbone: str, seed: int, images: int) -> Non
     recipe = ViewRecipe(n_views=64, augmix=data.augmix)
     clf = load(backbone, DEFAULT_METHOD, device="cpu", views=recipe, seed=seed)
     clf.set_classes(data.class_names, data.prompt)
-    predictor = clf._predictor((clf.method,))
+    predictor = clf._predictor(clf.task, (clf.method,))
     count = min(images, len(data))
     tasks = [ImageTask(i, lambda i=i: data[i].source, [recipe], seed) for i in range(count)]  # type: ignore[misc]
     found: dict[str, list[Any]] = {}

@@ -39,8 +39,8 @@ def test_prediction_by_methods_without_a_context() -> None:
     assert found.shape == (2, CLASSES)
     for image, row in zip(IMAGES, found, strict=True):
         torch.testing.assert_close(row, logits(image)[0].softmax(0), rtol=0, atol=1e-12)
-        one = functional.predict(image, 7 * TEXTS, method="zero-shot", views=VIEWS, logit_scale=SCALE)
-        torch.testing.assert_close(one[0], row, rtol=0, atol=1e-12)
+        one = functional.predict(image, 7 * TEXTS, method="zero-shot", logit_scale=SCALE)
+        torch.testing.assert_close(one, row, rtol=0, atol=1e-12)
         own = logits(image)
         for method, expected in {
             "zero": torch.tensor(literal_zero(own, SCALE), dtype=torch.float64),
@@ -121,19 +121,20 @@ def test_it_gives_the_very_numbers_of_the_classifier() -> None:
 
 def test_what_is_wrong_is_said() -> None:
     cases = [
-        (lambda: functional.predict(IMAGES, TEXTS, method="o-tpt"), "tunes a context, but text_features is a tensor"),
+        (lambda: functional.predict(IMAGES, TEXTS, method="o-tpt"), "tunes a context, but text_features is an array"),
         (lambda: functional.predict(2 * IMAGES, TEXTS), "not have unit norm"),
         (lambda: functional.predict(IMAGES, TEXTS[:, :3]), r"expected \(C, D\) with at least two classes"),
-        (lambda: functional.predict(IMAGES[0], TEXTS), "views=V"),
-        (lambda: functional.predict(IMAGES[0], TEXTS, views=7), "views=V"),
-        (lambda: functional.predict(IMAGES[0, 0], TEXTS), r"expected floats of shape \(B, V, D\)"),
+        (lambda: functional.predict(IMAGES[0, 0], TEXTS), r"expected \(N, V, D\)"),
+        (lambda: functional.predict(IMAGES.long(), TEXTS), "floating-point"),
+        (lambda: functional.predict(IMAGES, TEXTS, method="gda"), "examples="),
+        (lambda: functional.predict(IMAGES, TEXTS, method="coop"), "makes its own texts"),
         (lambda: functional.predict(IMAGES, encoder, method="tpt"), "given with no context"),
         (lambda: functional.predict(IMAGES, TEXTS, method="promptsmooth"), "needs pixels"),
         (lambda: functional.tune(IMAGES, encoder, CONTEXT, method="zero"), "does not tune a context"),
         (lambda: functional.calibrate(TEXTS, TEXTS[0]), "expected equal shapes"),
         (lambda: functional.calibrate(TEXTS, TEXTS, method="salt"), "'salt'"),
         (lambda: functional.aggregate(TEXTS, method="mta"), "needs view_features="),
-        (lambda: functional.aggregate(TEXTS[0]), r"expected \(V, C\)"),
+        (lambda: functional.aggregate(TEXTS[0]), r"expected \(N, V, C\)"),
     ]
     for call, words in cases:
         with pytest.raises(OtptError, match=words):

@@ -275,7 +275,19 @@ class Classifier:
         *,
         hypothesis_template: str | None = ...,
         method: str | Method | None = ...,
+        errors: Literal["raise"] = ...,
     ) -> Prediction: ...
+
+    @overload
+    def __call__(
+        self,
+        images: OneImage,
+        candidate_labels: CandidateLabels | None = ...,
+        *,
+        hypothesis_template: str | None = ...,
+        method: str | Method | None = ...,
+        errors: Literal["return"],
+    ) -> Prediction | Failure: ...
 
     @overload
     def __call__(
@@ -285,7 +297,8 @@ class Classifier:
         *,
         hypothesis_template: str | None = ...,
         method: str | Method | None = ...,
-    ) -> Prediction | Predictions: ...
+        errors: Errors = ...,
+    ) -> Prediction | Failure | Predictions: ...
 
     @overload
     def __call__(
@@ -295,6 +308,7 @@ class Classifier:
         *,
         hypothesis_template: str | None = ...,
         method: str | Method | None = ...,
+        errors: Errors = ...,
     ) -> Predictions: ...
 
     def __call__(
@@ -304,7 +318,8 @@ class Classifier:
         *,
         hypothesis_template: str | None = None,
         method: str | Method | None = None,
-    ) -> Prediction | Predictions:
+        errors: Errors = "raise",
+    ) -> Prediction | Failure | Predictions:
         """Predict with the arguments of Hugging Face's pipeline; see :meth:`predict`.
 
         ``candidate_labels``, a list or a comma-separated string, replaces the classes of :meth:`set_classes` for this
@@ -313,8 +328,9 @@ class Classifier:
         :class:`Prediction` is a sequence like the pipeline's result, best label first.
         """
         return self.predict(
-            cast(OneImage, images),
+            cast(ArrayImage, images),
             method=method,
+            errors=errors,
             candidate_labels=candidate_labels,
             hypothesis_template=hypothesis_template,
         )
@@ -689,6 +705,8 @@ class Classifier:
     def _protocol_for(self, task: Task, methods: tuple[Method, ...] | None) -> Protocol:
         """Return the protocol with the given methods, or with the first one of the protocol or task."""
         if methods is not None:
+            if not methods:
+                raise OtptError("No methods were given; expected at least one.")
             return self.protocol.replace(methods=methods).for_task(task)
         protocol = self.protocol.for_task(task)
         return protocol.replace(methods=protocol.methods[:1])

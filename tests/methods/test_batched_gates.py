@@ -56,7 +56,7 @@ def backbone() -> Backbone:
 def _group(*names: str) -> PromptGroup:
     """A predictor of its own each time: nothing is known from before."""
     classifier = Classifier(backbone(), views=RECIPE).set_classes(NAMES)
-    (group,) = classifier._predictor(get_methods(names)).groups
+    (group,) = classifier._predictor(classifier.task, get_methods(names)).groups
     assert isinstance(group, PromptGroup)
     return group
 

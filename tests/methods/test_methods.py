@@ -40,7 +40,7 @@ def test_override() -> None:
     assert get_method("tpt+penalty").override({"range-penalty": 3}).objectives["range-penalty"] == 3
     assert get_method("tpt").override({"two-step": "on"}).two_step is True
     assert get_method("tpt+ts").override({"temperature": "1.3"}).temperature == 1.3
-    assert get_method("cocoop").override({"condition": "raw"}).condition == "raw"
+    assert get_method("cocoop").override({"condition": "raw"}).prepared.needs_image
     fitted = get_method("o-tpt").override({"temperature": 1.2, "calibrate": "temperature"})
     assert (fitted.calibrate, fitted.temperature) == ("temperature", 1.2)
     assert get_method("o-tpt").objectives["orthogonality"] != 6, "the registry is unchanged"

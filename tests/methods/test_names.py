@@ -55,7 +55,7 @@ PUBLISHED: dict[str, dict[str, Any]] = {
 DEFAULTS = {
     "init": "words", "adapt": "context", "calibrate": "none", "aggregate": "clean", "gate": "none", "temperature": None,
     "steps": 1, "learning_rate": 5e-3, "weight_decay": 0.01, "selection_ratio": 0.1, "reference": "confident",
-    "two_step": False, "condition": "unit", "views": None, "augmix": None,
+    "two_step": False, "views": None, "augmix": None,
     "selection": "confident", "settings": {}, "caution": "",
 }  # fmt: skip
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from html import escape
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, Self, TypeAlias, cast
+from typing import Annotated, Any, Literal, NamedTuple, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -142,7 +142,7 @@ class Calibration(BaseModel):
     def __repr__(self) -> str:
         before, after = self.nll
         shown = f"{self.map.words}, {self.labels} labels, NLL {before:.3f} → {after:.3f}"
-        return f"Calibration({self.method_name!r}, {shown})"
+        return f"Calibration({self.method!r}, {shown})"
 
     __str__ = __repr__  # pydantic's would print every score
 
@@ -170,22 +170,17 @@ class Calibration(BaseModel):
         return self.map.multi_label
 
     @property
-    def method(self) -> str:
-        """Name of the method."""
-        return str(self.facts["method"]["name"])
-
-    @property
     def class_names(self) -> tuple[str, ...]:
         """Class names in label order."""
         return _class_names(self.facts)
 
     @property
-    def method_name(self) -> str:
+    def method(self) -> str:
         """Name of the calibrated method, or "" if the facts have none."""
         return str(self.facts.get("method", {}).get("name", ""))
 
     @property
-    def model_name(self) -> str:
+    def model(self) -> str:
         """Name of the model, or "" if the facts have none."""
         return str(self.facts.get("model", {}).get("name", ""))
 
@@ -287,10 +282,10 @@ def _leaves(value: object, path: str = "") -> Iterator[tuple[str, object]]:
 def read_calibration(path: str | Path) -> Calibration:
     """Read a calibration file, or raise :class:`OtptError` if it is corrupt or of another version."""
     path = Path(path).expanduser()
-    content = cast(dict[str, object], read_json(path, "calibration file"))
+    content = read_json(path, "calibration file")
     try:
         calibration = Calibration.model_validate(content)
-        if calibration.digest != content.get("checksum"):
+        if not isinstance(content, Mapping) or calibration.digest != content.get("checksum"):
             raise ValueError("its checksum is wrong")
     except ValueError as error:
         reason = " ".join(str(error).split())

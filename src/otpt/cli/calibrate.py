@@ -70,7 +70,7 @@ def calibrate(
     if options.run.json:
         whole = calibration.as_dict()
         shown = {key: whole[key] for key in ("labels", "map", "cross_validation", "reliability")}
-        print_json({"file": str(out), "method": calibration.method_name, **shown})
+        print_json({"file": str(out), "method": calibration.method, **shown})
     else:
         _print(calibration, out, maps)
     return code
@@ -81,7 +81,7 @@ def _print(calibration: otpt.calibration.Calibration, out: Path, maps: o.Several
 
     classes = len(calibration.class_names)
     rows = [[metric.title, *metric.cells()] for metric in calibration.held_out]
-    heading = f"{calibration.method_name}, {calibration.labels} labels"
+    heading = f"{calibration.method}, {calibration.labels} labels"
     print_table([heading, "before", "95 %", "after", "95 %"], rows)
     tried = ", ".join(f"{name} {nll:.4f}" for name, nll in calibration.cross_validation.items())
     print(f"\nChosen by cross-validated NLL: {calibration.map.words} (of {tried}).")
@@ -101,5 +101,5 @@ def _draw(calibration: otpt.calibration.Calibration, path: Path) -> None:
         "after": f"{metrics[ece][1]}, {metrics[nll][1]}",
     }
     with styled():
-        figure = draw_before_after(calibration.diagram, words, calibration.method_name)
+        figure = draw_before_after(calibration.diagram, words, calibration.method)
     save(figure, path)

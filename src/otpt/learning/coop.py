@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from otpt.backbones import Backbone
+from otpt.backbones import Backbone, text_encoder
 from otpt.data import Dataset
 from otpt.errors import OtptError
 from otpt.features.cache import FeatureCache
@@ -55,22 +55,23 @@ def train_coop(
     features = shot_features(backbone, shots, recipe, cache)
     labels = torch.tensor(shots.labels, device=backbone.device)
     prompt = Prompt.learned(_start(backbone, dataset, recipe, tokens, class_specific))
-    parts = tokenize_prompts(backbone.text, names, prompt)
-    encoder = prompt_encoder(backbone.text, parts)
+    text = text_encoder(backbone)
+    parts = tokenize_prompts(text, names, prompt)
+    encoder = prompt_encoder(text, parts)
     context = parts.start.to(backbone.device, backbone.dtype).clone()
     draw = torch.Generator().manual_seed(recipe.seed + 1)
 
     def step(indices: Tensor, epoch: int) -> Step:
         crops = torch.randint(recipe.crops, (len(indices),), generator=draw)
         images = features[indices.to(features.device), crops.to(features.device)]
-        own = labels[indices.to(labels.device)]
+        targets = labels[indices.to(labels.device)]
         line = Linearisation(encoder, context[None])
         with torch.enable_grad():
             texts = line.text_features[0].detach().requires_grad_()
             logits = backbone.logit_scale * images @ texts.T + backbone.logit_bias
-            loss = F.cross_entropy(logits, own)
+            loss = F.cross_entropy(logits, targets)
         (cotangent,) = torch.autograd.grad(loss, texts)
-        return Step([line.vjp(cotangent[None])[0]], logits.detach(), own)
+        return Step([line.vjp(cotangent[None])[0]], logits.detach(), targets)
 
     descend([context], len(shots), step, recipe, on_epoch)
     assert prompt.vectors is not None
@@ -82,21 +83,22 @@ def shot_features(backbone: Backbone, shots: Dataset, recipe: Recipe, cache: Fea
     """Return unit features (N, crops, D) of the training images; raise if an image cannot be used."""
     views = ViewRecipe(n_views=recipe.crops, augmix=False, noise=recipe.sigma)
     tasks = (ImageTask(i, partial(shots.source, i), [views], recipe.seed) for i in range(len(shots)))
-    found = []
+    features = []
     for task, encoded in FeaturePipeline(backbone, cache=cache)(tasks):
         if isinstance(encoded, OtptError):
             raise OtptError(f"Cannot train on the image {shots.ids[task.key]!r}: {encoded}")
-        found.append(encoded.features[views.kind])
-    return torch.stack(found)
+        features.append(encoded.features[views.kind])
+    return torch.stack(features)
 
 
 def _start(backbone: Backbone, dataset: Dataset, recipe: Recipe, tokens: int | None, class_specific: bool) -> Tensor:
     """Return the initial context (n, W), or (C, n, W) if ``class_specific``."""
     classes = len(dataset.class_names)
+    text = text_encoder(backbone)
     if tokens is None:
-        words = tokenize_prompts(backbone.text, dataset.class_names, Prompt(dataset.prompt)).start.cpu().float()
+        words = tokenize_prompts(text, dataset.class_names, Prompt(dataset.prompt)).start.cpu().float()
         return words.repeat(classes, 1, 1) if class_specific else words
     if tokens < 1:
         raise OtptError(f"The number of context tokens is {tokens}; expected 1 or more.")
-    shape = (classes, tokens, backbone.text.width) if class_specific else (tokens, backbone.text.width)
+    shape = (classes, tokens, text.width) if class_specific else (tokens, text.width)
     return START_STD * torch.randn(shape, generator=torch.Generator().manual_seed(recipe.seed))

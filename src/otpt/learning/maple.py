@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from otpt.backbones import Backbone
+from otpt.backbones import Backbone, text_encoder
 from otpt.backbones.prompted_tower import PromptedTower
 from otpt.data import Dataset
 from otpt.errors import OtptError
@@ -59,15 +59,15 @@ def train_maple(
 
     def step(indices: Tensor, epoch: int) -> Step:
         pixels = [_crop(backbone, shots, index, recipe.seed, epoch) for index in indices.tolist()]
-        own = labels[indices.to(labels.device)]
+        targets = labels[indices.to(labels.device)]
         line, tokens = state.text_line(text), state.tower.embed(torch.stack(pixels))
         seen, pull = state.through_towers((text, weights, biases), line, tokens)
         with torch.enable_grad():
             images, texts = seen.requires_grad_(), line.text_features[0].detach().requires_grad_()
             logits = state.logits(images, texts)
-            loss = F.cross_entropy(logits, own)
+            loss = F.cross_entropy(logits, targets)
         of_images, of_texts = torch.autograd.grad(loss, (images, texts))
-        return Step(pull(of_texts[None], of_images[None]), logits.detach(), own)
+        return Step(pull(of_texts[None], of_images[None]), logits.detach(), targets)
 
     descend([text, weights, biases], len(shots), step, recipe, on_epoch)
     means, variances = source_statistics(backbone, state, visual_prompts(text, weights, biases), shots)
@@ -102,18 +102,19 @@ def initial_prompts(
     initialised like ``nn.Linear``, the deep ones equally.
     """
     tower = PromptedTower(backbone)
-    layers = min(tower.depth, 0 if backbone.text.causal is None else len(backbone.text.causal.layers))
+    text = text_encoder(backbone)
+    layers = min(tower.depth, 0 if text.causal is None else len(text.causal.layers))
     depth = min(DEPTH, layers) if depth is None else depth
     if not 1 <= depth <= max(layers, 1):
         raise OtptError(f"The depth of MaPLe is {depth}; expected 1 to {layers} for this backbone.")
     if not 1 <= tokens <= len(WORDS.split()):
         raise OtptError(f"The number of prompts per layer is {tokens}; expected 1 to {len(WORDS.split())}.")
-    context = tokenize_prompts(backbone.text, ["x"], Prompt(WORDS, tokens=tokens)).start.cpu().float()
+    context = tokenize_prompts(text, ["x"], Prompt(WORDS, tokens=tokens)).start.cpu().float()
     draw = torch.Generator().manual_seed(seed)
     deep = START_STD * torch.randn(depth - 1, *context.shape, generator=draw)
-    bound = backbone.text.width**-0.5
+    bound = text.width**-0.5
     # the first coupling, and the common initial value of all deep couplings
-    weights = torch.empty(2, tower.width, backbone.text.width).uniform_(-bound, bound, generator=draw)
+    weights = torch.empty(2, tower.width, text.width).uniform_(-bound, bound, generator=draw)
     biases = torch.empty(2, tower.width).uniform_(-bound, bound, generator=draw)
     which = torch.tensor([0] + [1] * (depth - 1))
     return MaplePrompts(torch.cat([context[None], deep]), weights[which], biases[which])

@@ -29,7 +29,7 @@ def check_numbers(counts: Mapping[str, int], *, seed: int, learning_rate: float)
 
 def check_diverged(values: Iterable[Tensor], epoch: int, learning_rate: float) -> None:
     """Raise ``OtptError`` if a gradient or a trained value is not finite; ``epoch`` counts from 0."""
-    if not all(bool(each.isfinite().all()) for each in values):
+    if not all(bool(value.isfinite().all()) for value in values):
         raise OtptError(
             f"The training diverged in epoch {epoch + 1}: a gradient is not finite; use a smaller learning rate than "
             f"{learning_rate}."
@@ -46,13 +46,15 @@ def few_shots(dataset: Dataset, shots: int, *, seed: int = 0) -> Dataset:
     by_class: list[list[int]] = [[] for _ in dataset.class_names]
     for index, label in enumerate(dataset.labels):
         by_class[label].append(index)
-    empty = [name for name, own in zip(dataset.class_names, by_class, strict=True) if not own]
+    empty = [name for name, indices in zip(dataset.class_names, by_class, strict=True) if not indices]
     if empty:
         raise OtptError(
             f"{len(empty)} of {len(by_class)} classes of {dataset.name!r} have no training image, the first is "
             f"{empty[0]!r}; expected at least one image per class."
         )
-    chosen = [index for label, own in enumerate(by_class) for index in _shuffled(own, seed, label)[:shots]]
+    chosen: list[int] = []
+    for label, indices in enumerate(by_class):
+        chosen += _shuffled(indices, seed, label)[:shots]
     return dataset.in_order(chosen)
 
 

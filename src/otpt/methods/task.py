@@ -121,7 +121,7 @@ def _read_described_classes(values: dict[str, object]) -> None:
         )
     if "descriptions" in values:
         raise OtptError("classes with descriptions and descriptions cannot be combined; pass only one of them.")
-    values["descriptions"] = list(described.values())
+    values["descriptions"] = Descriptions(list(described.values()))
     values["classes"] = tuple(described)
 
 

@@ -71,8 +71,8 @@ def aurc(rows: Confidences, weights: FloatArray) -> FloatArray:
     after = np.cumsum(tied, axis=1).astype(np.int64)
     before = after - tied.astype(np.int64)
     errors = np.cumsum(wrong, axis=1) - wrong
-    each = wrong + (errors - before * wrong / np.maximum(tied, 1.0)) * (harmonic[after] - harmonic[before])
-    return np.asarray(each.sum(axis=1) / n)
+    areas = wrong + (errors - before * wrong / np.maximum(tied, 1.0)) * (harmonic[after] - harmonic[before])
+    return np.asarray(areas.sum(axis=1) / n)
 
 
 @metric("excess_aurc", "E-AURC")

@@ -15,6 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 
 import torch
 from torch import Tensor
@@ -50,7 +51,7 @@ class PromptEncoder(ABC):
 
     def __init__(self, chunks: Sequence[Tensor], device: torch.device, *, graph_bytes: int, memory_budget: int) -> None:
         """Initialise with the class indices of each chunk and the size of the whole graph of one context."""
-        self._chunks = tuple(each.to(device) for each in chunks)
+        self._chunks = tuple(chunk.to(device) for chunk in chunks)
         self._order = torch.argsort(torch.cat(list(chunks))).to(device)  # restores the order of the class list
         self._graph_bytes = graph_bytes
         self._memory_budget = memory_budget
@@ -177,7 +178,7 @@ class PrefixEncoder(PromptEncoder):
         rows = len(chunks) * self._prefix + int(tails.sum())
         super().__init__(chunks, self._device, graph_bytes=rows * row_bytes, memory_budget=memory_budget)
         self._rows = [self._prepare(tower, tokens, tails, chunk) for chunk in chunks]
-        self.nbytes = sum(each.fixed.nbytes for each in self._rows)
+        self.nbytes = sum(rows_of_chunk.fixed.nbytes for rows_of_chunk in self._rows)
 
     def _prepare(self, tower: TextTower, tokens: PromptTokens, tails: Tensor, chunk: Tensor) -> _Rows:
         prefix = self._prefix
@@ -212,8 +213,8 @@ class PrefixEncoder(PromptEncoder):
         last = len(tower.layers) - 1
         for depth, layer in enumerate(tower.layers):
             if 1 <= depth < self._depth:
-                own = contexts.index_select(1, depth * self._tokens + rows.context_tokens)
-                x = x.index_copy(1, rows.context_rows, own)
+                deep_prompts = contexts.index_select(1, depth * self._tokens + rows.context_tokens)
+                x = x.index_copy(1, rows.context_rows, deep_prompts)
             qkv = F.linear(layer.ln_1(x), layer.attn.in_proj_weight, layer.attn.in_proj_bias)
             mixed = self._attend(qkv, rows)
             if depth == last:
@@ -230,14 +231,12 @@ class PrefixEncoder(PromptEncoder):
         q, shared_k, shared_v = first.view(batch, prefix, 3, heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
         mixed = F.scaled_dot_product_attention(q, shared_k, shared_v, is_causal=True)
         parts = [mixed.transpose(1, 2).reshape(batch, prefix, width // 3)]
-        for group, own_rows in zip(rows.tails, tails, strict=True):
+        for group, tail in zip(rows.tails, tails, strict=True):
             # (3, B, classes, heads, length, head width)
-            own = own_rows.view(batch, group.classes, group.length, 3, heads, -1).permute(3, 0, 1, 4, 2, 5)
-            q, k, v = own.unbind(0)
-            keys, values = (
-                torch.cat([shared[:, None].expand(-1, group.classes, -1, -1, -1), each], dim=3)
-                for shared, each in ((shared_k, k), (shared_v, v))
-            )
+            split = tail.view(batch, group.classes, group.length, 3, heads, -1).permute(3, 0, 1, 4, 2, 5)
+            q, k, v = split.unbind(0)
+            keys = torch.cat([shared_k[:, None].expand(-1, group.classes, -1, -1, -1), k], dim=3)
+            values = torch.cat([shared_v[:, None].expand(-1, group.classes, -1, -1, -1), v], dim=3)
             mixed = F.scaled_dot_product_attention(q, keys, values, attn_mask=group.visible)
             parts.append(mixed.transpose(2, 3).reshape(batch, -1, width // 3))
         return torch.cat(parts, dim=1)
@@ -308,15 +307,16 @@ def template_features(
     On a CPU, templates are encoded in parallel, each by one thread.
     """
     encode, texts = partial(encode_sentences, tower, memory_budget=memory_budget), templates.texts(names)
-    found = in_threads(encode, texts) if tower.device.type == "cpu" else list(map(encode, texts))
-    return torch.stack(found).mean(dim=0)
+    features = in_threads(encode, texts) if tower.device.type == "cpu" else list(map(encode, texts))
+    return torch.stack(features).mean(dim=0)
 
 
 def description_features(tower: TextTower, descriptions: Descriptions, *, memory_budget: int = MEMORY_BUDGET) -> Tensor:
     """Return mean text features (C, D) over descriptions: (1/K_c) Σ_k unit(E(description k of class c))."""
-    sentences = [text for own in descriptions.texts for text in own]
+    sentences = list(chain.from_iterable(descriptions.texts))
     features = encode_sentences(tower, sentences, memory_budget=memory_budget)
-    return torch.stack([own.mean(dim=0) for own in features.split([len(own) for own in descriptions.texts])])
+    counts = [len(of_class) for of_class in descriptions.texts]
+    return torch.stack([of_class.mean(dim=0) for of_class in features.split(counts)])
 
 
 class FixedEncoder(PromptEncoder):

@@ -130,12 +130,12 @@ class CocoopContext(_Learned):
 
     def to(self, device: torch.device, dtype: torch.dtype) -> CocoopContext:
         """Return a copy with another device and dtype."""
-        placed = (each.to(device, dtype) for each in (self.vectors, *self._net()))
+        placed = (tensor.to(device, dtype) for tensor in (self.vectors, *self._net()))
         return CocoopContext(*placed, images=self.images)
 
     def starts(self, features: Tensor) -> Tensor:
         """Return the initial contexts (B, n, W) of image features (B, D)."""
-        vectors, *net = (each.to(features) for each in (self.vectors, *self._net()))
+        vectors, *net = (tensor.to(features) for tensor in (self.vectors, *self._net()))
         hidden = F.relu(F.linear(features, net[0], net[1]))
         return vectors + F.linear(hidden, net[2], net[3])[:, None]
 
@@ -302,7 +302,7 @@ def read_learned(path: str | Path) -> LearnedPrompt:
 
 def _from_tensors(tensors: Mapping[str, Tensor], notes: Mapping[str, str]) -> LearnedPrompt:
     """Create a learned prompt, and evaluate it once to validate the shapes."""
-    images = tuple(parse_json(notes.get("images", "[]")))
+    images = _names(notes.get("images", "[]"))
     if any(name.startswith(("compound_prompt", "proj.")) for name in tensors):
         maple = _maple(tensors, images)
         maple.visual()
@@ -311,10 +311,18 @@ def _from_tensors(tensors: Mapping[str, Tensor], notes: Mapping[str, str]) -> Le
         cocoop = CocoopContext(tensors["ctx"], *(tensors[name] for name in _NET), images=images)
         cocoop.starts(torch.zeros(1, cocoop.weight1.shape[-1]))
         return cocoop
-    class_names = parse_json(notes["class_names"]) if "class_names" in notes else None
-    coop = CoopContext(tensors["ctx"], None if class_names is None else tuple(class_names), images=images)
+    class_names = _names(notes["class_names"]) if "class_names" in notes else None
+    coop = CoopContext(tensors["ctx"], class_names, images=images)
     coop.prompt()
     return coop
+
+
+def _names(text: str) -> tuple[str, ...]:
+    """Parse a JSON list of names."""
+    names = parse_json(text)
+    if not isinstance(names, list):
+        raise ValueError(f"a note is {text[:50]!r}, not a list")
+    return tuple(str(name) for name in names)
 
 
 def _maple(tensors: Mapping[str, Tensor], images: tuple[str, ...]) -> MaplePrompts:

@@ -52,8 +52,8 @@ def check_class_names(names: Sequence[str], *, allow_duplicates: bool = False, l
         if not any(unicodedata.category(letter)[0] in "LNSP" for letter in name.replace("_", " ")):
             raise OtptError(f"Class name {position} of {len(result)} is blank ({name!r}); expected some text.")
     if len(result) < least:
-        given = "The list of class names is empty" if not result else f"There is only one class name, {result[0]!r}"
-        raise OtptError(f"{given}; expected at least two.")
+        problem = "The list of class names is empty" if not result else f"There is only one class name, {result[0]!r}"
+        raise OtptError(f"{problem}; expected at least two.")
     if not allow_duplicates:
         seen: dict[str, int] = {}
         for position, name in enumerate(result, start=1):
@@ -88,10 +88,10 @@ def tokenize_prompts(tower: TextTower, names: Sequence[str], prompt: Prompt) -> 
     if len(before) < tunable:  # the other tokens follow the name
         name_lengths = [len(_tokens(tower, name.replace("_", " "))) for name in names]
         slots[:, len(before) :] += torch.tensor(name_lengths)[:, None]
-    found = ids.gather(1, slots)
+    in_slots = ids.gather(1, slots)
     expected = torch.tensor(context[:tunable])
-    if not torch.equal(found, expected.expand_as(found)):
-        row = int((found != expected).any(dim=1).nonzero()[0])
+    if not torch.equal(in_slots, expected.expand_as(in_slots)):
+        row = int((in_slots != expected).any(dim=1).nonzero()[0])
         raise OtptError(
             f"In the text {prompt.sentence(names[row])!r}, tokens of the context merge with the class name; put "
             f"spaces around {PLACE} in the prompt."
@@ -114,7 +114,7 @@ def sentence_tokens(tower: TextTower, sentences: Sequence[str]) -> PromptTokens:
 
 def check_lengths(tower: TextTower, texts: Sequence[Sequence[str]]) -> None:
     """Raise ``OtptError`` if a text (T templates, C classes) is too long; only the longest template is tokenised."""
-    first = tower.tokenize([own[0] for own in texts])
+    first = tower.tokenize([of_template[0] for of_template in texts])
     tower.tokenize(texts[int(tower.lengths(first).argmax())])
 
 
@@ -127,10 +127,10 @@ def every_token(tower: TextTower, tokens: PromptTokens) -> tuple[PromptTokens, T
     classes, length = tokens.ids.shape
     positions = torch.arange(length).expand(classes, -1)
     rows = torch.full((classes, length), -1).scatter(1, tokens.slots, tokens.rows)
-    others = rows < 0
+    fixed = rows < 0
     vocabulary = int(tokens.ids.max()) + 1
-    distinct, which = (positions * vocabulary + tokens.ids)[others].unique(return_inverse=True)
-    rows[others] = len(tokens.start) + which
+    distinct, which = (positions * vocabulary + tokens.ids)[fixed].unique(return_inverse=True)
+    rows[fixed] = len(tokens.start) + which
     embedded = tower.embed(distinct % vocabulary)
     start = torch.cat([tokens.start.to(embedded), embedded])
     return PromptTokens(tokens.ids, positions, start, rows), distinct // vocabulary
@@ -164,5 +164,5 @@ def _tokens(tower: TextTower, text: str) -> list[int]:
     """Return the token ids of a text without special tokens and padding."""
     ids = tower.tokenize([text, ""]).cpu()
     length, empty = tower.lengths(ids).tolist()
-    found: list[int] = ids[0, tower.start_length : tower.start_length + length - empty].tolist()
-    return found
+    tokens: list[int] = ids[0, tower.start_length : tower.start_length + length - empty].tolist()
+    return tokens

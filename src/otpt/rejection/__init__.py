@@ -16,7 +16,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from otpt.backbones import Backbone
+from otpt.backbones import Backbone, text_encoder
 from otpt.errors import OtptError, unknown
 from otpt.prompts import MEMORY_BUDGET, Prompt, prompt_encoder, tokenize_prompts
 
@@ -71,7 +71,7 @@ def neg_label(logits: Tensor, word_logits: Tensor) -> Tensor:
     count = max(WORD_GROUPS, round(FURTHEST * word_logits.shape[-1]))
     classes, words = logits.logsumexp(dim=-1), word_logits[..., :count]
     groups = [words[..., g::WORD_GROUPS].logsumexp(dim=-1) for g in range(WORD_GROUPS)]
-    return torch.stack([torch.sigmoid(each - classes) for each in groups]).mean(dim=0)
+    return torch.stack([torch.sigmoid(group - classes) for group in groups]).mean(dim=0)
 
 
 class Score(NamedTuple):
@@ -170,7 +170,7 @@ class Rejector:
 
     def __call__(self, features: Tensor) -> Tensor:
         """Score unit features (B, D) of clean views: (B,)."""
-        return torch.stack([self._score(each[None])[0] for each in features])  # independent of the batch
+        return torch.stack([self._score(feature[None])[0] for feature in features])  # independent of the batch
 
     def is_unknown(self, value: float) -> bool:
         """Return whether an image with this score is rejected."""
@@ -198,8 +198,9 @@ def furthest_first(words: Tensor, classes: Tensor) -> Tensor:
 
 def text_features_of(backbone: Backbone, names: Sequence[str], prompt: Prompt, memory_budget: int) -> Tensor:
     """Compute unit text features (C, D)."""
-    tokens = tokenize_prompts(backbone.text, names, prompt)
-    encoder = prompt_encoder(backbone.text, tokens, memory_budget=memory_budget)
+    text = text_encoder(backbone)
+    tokens = tokenize_prompts(text, names, prompt)
+    encoder = prompt_encoder(text, tokens, memory_budget=memory_budget)
     start = tokens.start.to(device=backbone.device, dtype=backbone.dtype)
     with torch.no_grad():
         return encoder.encode(start[None])[0]
