@@ -24,7 +24,7 @@ from otpt.data import Dataset, find_entry
 from otpt.errors import OtptError
 from otpt.evaluation import EvaluationSystem, evaluate
 from otpt.methods import get_method, preparer_of
-from otpt_medical import FROZEN_SIZE, commands
+from otpt_medical import FROZEN_SIZE
 from otpt_medical.fpt import FptNetwork, fpt_network, write_fpt
 from otpt_medical.frozen_vit import (
     ISIC_MEAN,
@@ -341,7 +341,7 @@ def validated(monkeypatch: pytest.MonkeyPatch) -> list[Dataset | None]:
         found.append(validation)
         raise OtptError("enough")
 
-    monkeypatch.setattr(commands, "train_fpt", train)
+    monkeypatch.setattr("otpt_medical.commands.train_fpt", train)
     return found
 
 
