@@ -244,7 +244,9 @@ def stream(
             return [error] * len(batch.images)
 
     for images in pipeline.batches(tasks):
-        _encode_rounds(images, pipeline, predictor_of)
+        in_rounds = [image for image in images if any(recipe.rounds for recipe in image.task.recipes)]
+        if in_rounds:
+            _encode_rounds(in_rounds, pipeline, predictor_of)
         pipeline.store(images)
         readable = [image for image in images if image.error is None]
         predictors = [predictor_of(image.task.key) for image in readable]
@@ -261,10 +263,9 @@ def stream(
 
 
 def _encode_rounds(
-    images: Sequence[EncodedImage[Key]], pipeline: FeaturePipeline, predictor_of: Callable[[Key], Predictor]
+    undecided: list[EncodedImage[Key]], pipeline: FeaturePipeline, predictor_of: Callable[[Key], Predictor]
 ) -> None:
     """Encode further views of images with a view budget until each is decided."""
-    undecided = [image for image in images if any(recipe.rounds for recipe in image.task.recipes)]
     while undecided:
         for image in undecided:
             image.missing = {} if image.error else predictor_of(image.task.key).missing_views(image)

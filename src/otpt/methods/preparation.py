@@ -247,7 +247,9 @@ def check_fit(
     for method in methods:
         preparation = method.preparation
         if not trained and (preparation.own_network or method.sees_all_first):
-            why = "predicts with a network trained for it" if preparation.own_network else "sees all images of a set first"
+            why = "sees all images of a set first"
+            if preparation.own_network:
+                why = "predicts with a network trained for it"
             raise OtptError(f"Method {method.name!r} {why}; run it with 'otpt evaluate' or otpt.evaluation.evaluate.")
         _check_backbone(backbone, task, method)
         protocol.recipe_for(method)
