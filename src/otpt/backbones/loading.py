@@ -94,10 +94,11 @@ def load_backbone(
     check_precision(precision, place)
     if compile and place.type not in {"cpu", "cuda"}:
         raise OtptError(f"compile is not supported on {place.type!r}; use 'cpu' or 'cuda', or omit compile.")
-    if in_memory:
-        parts = _from_memory(spec, tokenizer, preprocess)
-    else:
-        parts = _from_spec(str(spec).strip(), architecture, quick_gelu)
+    with torch.random.fork_rng(devices=[]):  # constructors of modules draw initial weights
+        if in_memory:
+            parts = _from_memory(spec, tokenizer, preprocess)
+        else:
+            parts = _from_spec(str(spec).strip(), architecture, quick_gelu)
     return ClipBackbone(
         parts.model,
         parts.tokenizer,
