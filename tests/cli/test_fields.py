@@ -28,8 +28,8 @@ from .conftest import Run
 Options = dict[str, Any]
 """Words of options by name; True for a flag, None to leave an option out."""
 
-PREDICT = {"classes": ["cat", "dog"], "methods": ["o-tpt", "confident-half"], "views": 3, "backbone": "pocket", "json": True}
-EVALUATE = {"methods": ["o-tpt", "confident-half"], "views": 3, "backbone": "pocket", "json": True, "no-cache": True, "limit": 4}
+PREDICT = {"classes": ["cat", "dog"], "methods": ["o-tpt", "confident-half"], "views": 6, "backbone": "pocket", "json": True}
+EVALUATE = {"methods": ["o-tpt", "confident-half"], "views": 6, "backbone": "pocket", "json": True, "no-cache": True, "limit": 4}
 
 CALIBRATED = {"methods": ["zero-shot"], "calibration": ["CALIBRATION"]}
 SPECIAL: dict[str, tuple[object, Options]] = {
@@ -41,7 +41,7 @@ SPECIAL: dict[str, tuple[object, Options]] = {
     "multi_label": (True, {"methods": None}),
     "allow_duplicates": (True, {"classes": ["cat", "dog", "cat"], "methods": ["zero-shot"]}),
     "methods": (["zero-shot"], {}),
-    "views": (6, {}),
+    "views": (4, {}),
     "budget": (4, {"views": None}),
     "calibration": (["CALIBRATION"], {"methods": ["zero-shot"]}),
     "coverage": (0.8, CALIBRATED),
@@ -82,7 +82,7 @@ def files(images: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, P
             target = folder / "many" / path.parent.name / f"{copy}-{path.name}"
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(path, target)
-    words = ["--backbone", "pocket", "--methods", "zero-shot", "--views", "3", "--no-cache", "--json"]
+    words = ["--backbone", "pocket", "--methods", "zero-shot", "--views", "6", "--no-cache", "--json"]
     places = ["--out", str(folder / "cal.json"), "--run", str(folder / "run")]
     assert main(["calibrate", str(folder / "many"), *words, *places]) == 0
     (folder / "groups.csv").write_text("cat,animal\ndog,animal\n", encoding="utf-8")

@@ -54,7 +54,7 @@ class RunOptions(o.Options):
 class EvaluationOptions(o.Options):
     """The options that `evaluate`, `sweep`, `calibrate` and plugins' commands share."""
 
-    seeds: Annotated[o.Numbers, o.seeds("seeds of the views, or of certify's noise (default: 0; certify: 3)")] = None
+    seeds: Annotated[o.Numbers, o.setting(Evaluation, "seeds", "--seeds", "--seed")] = None
     method: o.MethodOptions = o.MethodOptions()
     data: o.DataOptions = o.DataOptions()
     model: o.ModelOptions = o.ModelOptions()

@@ -74,8 +74,9 @@ def setting(record: type[Frozen], field: str, *names: str, **more: Unpack[Parame
     """Return an option for a field of a record, with its description, default and bounds."""
     info = record.model_fields[field]
     text = info.description or ""
-    if "default" not in text and type(info.default) in (int, float, str) and info.default != "":
-        text += f" (default: {info.default})"
+    default = " ".join(map(str, info.default)) if isinstance(info.default, tuple) else info.default
+    if "default" not in text and type(default) in (int, float, str) and default != "":
+        text += f" (default: {default})"
     bounds: dict[str, float] = {}
     for constraint in info.metadata:
         for bound, keyword in (("ge", "gte"), ("gt", "gt"), ("le", "lte"), ("lt", "lt")):
