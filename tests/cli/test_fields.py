@@ -28,8 +28,21 @@ from .conftest import Run
 Options = dict[str, Any]
 """Words of options by name; True for a flag, None to leave an option out."""
 
-PREDICT = {"classes": ["cat", "dog"], "methods": ["o-tpt", "confident-half"], "views": 6, "backbone": "pocket", "json": True}
-EVALUATE = {"methods": ["o-tpt", "confident-half"], "views": 6, "backbone": "pocket", "json": True, "no-cache": True, "limit": 4}
+PREDICT = {
+    "classes": ["cat", "dog"],
+    "methods": ["o-tpt", "confident-half"],
+    "views": 6,
+    "backbone": "pocket",
+    "json": True,
+}
+EVALUATE = {
+    "methods": ["o-tpt", "confident-half"],
+    "views": 6,
+    "backbone": "pocket",
+    "json": True,
+    "no-cache": True,
+    "limit": 4,
+}
 
 CALIBRATED = {"methods": ["zero-shot"], "calibration": ["CALIBRATION"]}
 SPECIAL: dict[str, tuple[object, Options]] = {
@@ -162,7 +175,7 @@ def predicted(otpt: Run, images: Path, files: dict[str, Path], tmp_path: Path) -
     """Predict all images with options, given as words or in a TOML file."""
 
     def call(options: Options, *, in_file: bool) -> Outcome:
-        options = json.loads(json.dumps(options), object_hook=lambda found: places(found, files))
+        options = with_paths(options, files)
         given = words(options)
         if in_file:
             (tmp_path / "my.toml").write_text(toml("predict", options), encoding="utf-8")
@@ -181,7 +194,7 @@ def evaluated(otpt: Run, images: Path, files: dict[str, Path], tmp_path: Path) -
     def call(options: Options, *, in_file: bool) -> Outcome:
         nonlocal runs
         runs += 1
-        options = json.loads(json.dumps(options), object_hook=lambda found: places(found, files))
+        options = with_paths(options, files)
         folder = tmp_path / f"run-{runs}"
         given = words(options)
         if in_file:
@@ -197,13 +210,16 @@ def evaluated(otpt: Run, images: Path, files: dict[str, Path], tmp_path: Path) -
     return call
 
 
-def places(options: Options, files: dict[str, Path]) -> Options:
+def with_paths(options: Options, files: dict[str, Path]) -> Options:
     """Replace the names of files by their paths."""
 
     def path(value: object) -> object:
         return str(files[value]) if isinstance(value, str) and value in files else value
 
-    return {name: [path(item) for item in value] if isinstance(value, list) else path(value) for name, value in options.items()}
+    return {
+        name: [path(item) for item in value] if isinstance(value, list) else path(value)
+        for name, value in options.items()
+    }
 
 
 @pytest.mark.parametrize("in_file", [False, True], ids=["words", "toml"])

@@ -7,7 +7,6 @@ import textwrap
 from pathlib import Path
 from typing import Annotated
 
-
 from otpt import evaluation
 from otpt.cli import options as o
 from otpt.cli.terminal import command_line, print_table, say, terminal_width

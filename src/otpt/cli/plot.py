@@ -33,9 +33,10 @@ class FigureOptions(o.Options):
     setting: Annotated[str | None, o.option("'sweep': setting to draw it against (default: the first)")] = None
     best: Annotated[int | None, o.option("'templates': number of the most accurate to mark (default: 10)")] = None
 
-    def of(self, kind: str) -> dict[str, object]:
+    def of(self, kind: str) -> dict[str, str | int | None]:
         """Return the given options; ``OtptError`` for one that the kind of figure does not have."""
-        options = self.given()
+        values = {"metric": self.metric, "setting": self.setting, "best": self.best}
+        options: dict[str, str | int | None] = {name: value for name, value in values.items() if value is not None}
         unused = [name for name in options if name not in _USED_BY.get(kind, ())]
         if unused:
             raise OtptError(f"--{unused[0]} has no effect on the figure {kind!r}; leave it out.")
