@@ -21,11 +21,11 @@ from torch import Tensor
 from otpt import load
 from otpt.data import load_dataset, stratified
 from otpt.features.pipeline import FeaturePipeline, ImageTask
+from otpt.methods import DEFAULT_METHOD
 from otpt.methods.path import is_enough
 from otpt.metrics import METRICS
 from otpt.metrics.bootstrap import resample_weights
 from otpt.metrics.inputs import DenseRows
-from otpt.methods import DEFAULT_METHOD
 from otpt.views import ViewRecipe
 
 Floats = npt.NDArray[np.float64]

@@ -32,10 +32,10 @@ from otpt.data.emoji import SIDE, UNITS, _background, drawing, keyed_random, loa
 from otpt.data.own import image_folder
 from otpt.explain import explain
 from otpt.images import open_image
-from otpt.metrics import bootstrap
-from otpt.metrics.multi_label import mean_average_precision, multi_label_ece, multi_label_f1
 from otpt.methods.example_scorers import SCORERS, fit_examples, gda, tip_adapter
 from otpt.methods.multi_label import grid_views, log_odds
+from otpt.metrics import bootstrap
+from otpt.metrics.multi_label import mean_average_precision, multi_label_ece, multi_label_f1
 from otpt.views import ViewRecipe, make_views
 
 Box = tuple[float, float, float, float]

@@ -102,9 +102,9 @@ def test_text_features_of_label_lists_are_kept_and_the_oldest_forgotten(monkeypa
     made: list[tuple[str, ...]] = []
     real = module.Predictor
 
-    def counted(backbone: Any, settings: Any, methods: Any) -> Any:
-        made.append(settings.classes)
-        return real(backbone, settings, methods)
+    def counted(backbone: Any, tasks: Any, *options: Any) -> Any:
+        made.append(tasks[0].classes)
+        return real(backbone, tasks, *options)
 
     monkeypatch.setattr(module, "Predictor", counted)
     clf = fresh("zero-shot")

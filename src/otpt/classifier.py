@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from html import escape
 from inspect import signature
 from itertools import chain, repeat
+from operator import attrgetter
 from os import PathLike
 from pathlib import Path
 from typing import Literal, cast, overload
@@ -40,7 +41,6 @@ from otpt.labels import label_indices, read_label_sets
 from otpt.methods import (
     MULTI_LABEL,
     Method,
-    Output,
     Predictor,
     Protocol,
     Task,
@@ -69,6 +69,8 @@ BACKBONE_OPTIONS = tuple(
 """Keywords of :func:`load` that are passed to :func:`otpt.backbones.load_backbone`."""
 CandidateLabels = str | Sequence[str] | Sequence[Sequence[str]]
 Errors = Literal["raise", "return"]
+_PLOTTED = 100
+"""Number of images of a call that predictions can show again; further ones are released."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,6 +84,9 @@ class _Asked:
 
     def __str__(self) -> str:
         return self.name
+
+
+_PREDICTOR: Callable[[_Asked], Predictor] = attrgetter("predictor")
 
 
 class Classifier:
@@ -119,7 +124,7 @@ class Classifier:
         self._initial_task, self._protocol, self._decision = read_records(method, fields)
         self._task = self._initial_task
         self._lock = threading.RLock()
-        self._predictors: OrderedDict[tuple[Task, tuple[Method, ...] | None], Predictor] = OrderedDict()
+        self._predictors: OrderedDict[tuple[Task | None, tuple[Method, ...] | None], Predictor] = OrderedDict()
         self._calibrations: dict[str, Calibrated] = {}
         protocol = self.protocol.for_task(self.task)
         check_fit(self.backbone, Task(), protocol, protocol.methods[:1], texts=False, trained=False)
@@ -174,7 +179,7 @@ class Classifier:
     @property
     def class_names(self) -> tuple[str, ...]:
         """Class names."""
-        return self._asked_task().classes
+        return self._task_with_classes().classes
 
     @property
     def seed(self) -> int:
@@ -189,7 +194,7 @@ class Classifier:
     @property
     def text_features(self) -> Tensor:
         """Unit text features (C, D) of the classes under the method's initial prompt."""
-        group = self._predictor(self._asked_task(), (self.method,)).groups[0]
+        group = self._predictor(None, (self.method,)).groups[0]
         state = getattr(group, "state", None)
         if state is None:
             raise OtptError(f"The method {self.method.name!r} has no text features.")
@@ -275,7 +280,19 @@ class Classifier:
         *,
         hypothesis_template: str | None = ...,
         method: str | Method | None = ...,
+        errors: Literal["raise"] = ...,
     ) -> Prediction: ...
+
+    @overload
+    def __call__(
+        self,
+        images: OneImage,
+        candidate_labels: CandidateLabels | None = ...,
+        *,
+        hypothesis_template: str | None = ...,
+        method: str | Method | None = ...,
+        errors: Literal["return"],
+    ) -> Prediction | Failure: ...
 
     @overload
     def __call__(
@@ -285,7 +302,8 @@ class Classifier:
         *,
         hypothesis_template: str | None = ...,
         method: str | Method | None = ...,
-    ) -> Prediction | Predictions: ...
+        errors: Errors = ...,
+    ) -> Prediction | Failure | Predictions: ...
 
     @overload
     def __call__(
@@ -295,6 +313,7 @@ class Classifier:
         *,
         hypothesis_template: str | None = ...,
         method: str | Method | None = ...,
+        errors: Errors = ...,
     ) -> Predictions: ...
 
     def __call__(
@@ -304,7 +323,8 @@ class Classifier:
         *,
         hypothesis_template: str | None = None,
         method: str | Method | None = None,
-    ) -> Prediction | Predictions:
+        errors: Errors = "raise",
+    ) -> Prediction | Failure | Predictions:
         """Predict with the arguments of Hugging Face's pipeline; see :meth:`predict`.
 
         ``candidate_labels``, a list or a comma-separated string, replaces the classes of :meth:`set_classes` for this
@@ -313,8 +333,9 @@ class Classifier:
         :class:`Prediction` is a sequence like the pipeline's result, best label first.
         """
         return self.predict(
-            cast(OneImage, images),
+            cast(ArrayImage, images),
             method=method,
+            errors=errors,
             candidate_labels=candidate_labels,
             hypothesis_template=hypothesis_template,
         )
@@ -399,7 +420,11 @@ class Classifier:
             raise OtptError(f"errors is {errors!r}; expected 'raise' or 'return'.")
         one = is_one_image(images)
         methods = None if method is None else (get_method(method),)
-        predictors = self._predictors_for(candidate_labels, hypothesis_template, methods)
+        predictors: Iterable[Predictor]
+        if candidate_labels is None and hypothesis_template is None:
+            predictors = repeat(self._predictor(None, methods))
+        else:
+            predictors = self._predictors_for(candidate_labels, hypothesis_template, methods)
         image_ids = None if image_id is None else [image_id]
         results = Predictions()
         for asked, answer in self._answers(images, predictors, image_ids, workers, one=one):
@@ -409,7 +434,7 @@ class Classifier:
                 results.append(Failure(asked.name, asked.position, answer))
             else:
                 raise answer if one else OtptError(f"Cannot use image {asked.position + 1} of the list: {answer}")
-        return results[0] if one else results
+        return next(iter(results)) if one else results
 
     @overload
     def compare(
@@ -432,7 +457,7 @@ class Classifier:
         """Return {method name: prediction} of one image, or a list of such dicts; views are encoded once."""
         one = is_one_image(images)
         image_ids = None if image_id is None else [image_id]
-        predictor = self._predictor(self._asked_task(), get_methods(methods))
+        predictor = self._predictor(None, get_methods(methods))
         results = []
         for _, answer in self._answers(images, repeat(predictor), image_ids, one=one):
             if isinstance(answer, OtptError):
@@ -477,7 +502,7 @@ class Classifier:
             workers: number of threads that decode and augment images in advance; one per core by default.
         """
         chosen = (self.method,) if methods is None else get_methods(methods)
-        predictor = self._predictor(self._asked_task(), chosen)
+        predictor = self._predictor(None, chosen)
         return self._stream(images, predictor, image_ids, workers, by_method=methods is not None)
 
     def _stream(
@@ -528,8 +553,12 @@ class Classifier:
                 f"The features have shape {tuple(views.shape)}; expected (B, V, {self.backbone.embed_dim}), clean view "
                 "first; for one image pass features[None]."
             )
-        predictor = self._predictor(self._asked_task(), get_methods(methods))
-        return [self._named(predictor, outputs) for outputs in predictor.of_features(views)]
+        predictor = self._predictor(None, get_methods(methods))
+        threshold = self._decision.threshold
+        return [
+            make_predictions(predictor.methods, outputs, predictor.task, self._calibrations, threshold=threshold)
+            for outputs in predictor.of_features(views)
+        ]
 
     def explain(self, image: ImageSource, label: str | None = None, *, crops: int = 64, seed: int = 0) -> HeatMap:
         """Return the heat map of a label, by default the predicted one; see :func:`otpt.explain.explain`."""
@@ -553,13 +582,13 @@ class Classifier:
         Returns:
             The :class:`~otpt.calibration.Calibration`; save it with ``.write("cal.json")``.
         """
-        task, method = self._asked_task(), self.method
+        task, method = self._task_with_classes(), self.method
         independent = method.adapt == MULTI_LABEL
         present = read_label_sets(labels, task.classes) if independent else label_indices(labels, task.classes)
         if isinstance(images, Sized):  # fail early
             _check_one_label_each(len(images), len(present))
         rows = []
-        predictor = self._predictor(task, (method,))
+        predictor = self._predictor(None, (method,))
         for _, answer in self._answers(images, repeat(predictor), calibrations={}):
             if isinstance(answer, OtptError):
                 raise answer
@@ -618,14 +647,18 @@ class Classifier:
                 )
             inputs = iter(listed)
 
-        def tasks() -> Iterator[ImageTask[_Asked]]:
-            for position, (predictor, image) in enumerate(zip(predictors, inputs, strict=False)):
-                asked = _Asked(image.shown, position, image.source, predictor)
-                yield predictor.image_task(asked, image.source, image_id=image.image_id, urls=self.urls)
-
+        keys = (
+            (_Asked(image.shown, position, image.source, predictor), image.image_id)
+            for position, (predictor, image) in enumerate(zip(predictors, inputs, strict=False))
+        )
+        tasks = (
+            asked.predictor.image_task(asked, asked.source, image_id=image_id, urls=self.urls)
+            for asked, image_id in keys
+        )
         # fixed chunks make an image's features independent of the rest of the batch; a single image does not need them
         pipeline = FeaturePipeline(self.backbone, threads=0 if one else workers, fixed_chunks=not one)
-        batches = stream(tasks(), pipeline, lambda asked: asked.predictor)
+        batches = stream(tasks, pipeline, _PREDICTOR)
+        used = self._calibrations if calibrations is None else calibrations
         for image, outputs in chain.from_iterable(batches):
             asked = image.task.key
             if isinstance(outputs, OtptError):
@@ -633,50 +666,51 @@ class Classifier:
             elif isinstance(outputs, Exception):
                 raise outputs
             else:
-                yield asked, self._named(asked.predictor, outputs, asked, calibrations)
+                predictor = asked.predictor
+                yield (
+                    asked,
+                    make_predictions(
+                        predictor.methods,
+                        outputs,
+                        predictor.task,
+                        used,
+                        image=asked.name,
+                        source=asked.source if asked.position < _PLOTTED else None,
+                        threshold=self._decision.threshold,
+                    ),
+                )
 
-    def _named(
-        self,
-        predictor: Predictor,
-        outputs: Sequence[Output],
-        asked: _Asked | None = None,
-        calibrations: Mapping[str, Calibrated] | None = None,
-    ) -> dict[str, Prediction]:
-        """Return the predictions of one image by method name."""
-        return make_predictions(
-            predictor.methods,
-            outputs,
-            predictor.task,
-            self._calibrations if calibrations is None else calibrations,
-            threshold=self.decision.threshold,
-            image="" if asked is None else asked.name,
-            source=None if asked is None else asked.source,
-        )
+    def _task_with_classes(self) -> Task:
+        """Return the task, or raise if its classes are not set."""
+        if not self._task.classes:
+            raise OtptError("No classes are set; call set_classes([...]) before predicting.")
+        return self._task
 
-    def _asked_task(self, labels: Sequence[str] | None = None, template: str | None = None) -> Task:
-        """Return the task, with the classes replaced by ``labels`` if given."""
-        if labels is None:
-            if not self.task.classes:
-                raise OtptError("No classes are set; call set_classes([...]) before predicting.")
-            return self.task
+    def _candidate_task(self, labels: Sequence[str], template: str | None = None) -> Task:
+        """Return the task with the classes replaced by candidate labels."""
         changes: dict[str, object] = {"classes": labels, "groups": None, "examples": None}
         if template is not None:
             changes["prompt"] = template
         return _with_classes(self._initial_task, changes)
 
-    def _predictor(self, task: Task, methods: tuple[Method, ...] | None = None) -> Predictor:
-        """Return the predictor for a task and methods, by default the first of the protocol, from an LRU cache."""
+    def _predictor(self, task: Task | None, methods: tuple[Method, ...] | None = None) -> Predictor:
+        """Return a predictor from an LRU cache.
+
+        Args:
+            task: None for the classifier's own task.
+            methods: methods; by default the first of the protocol.
+        """
         key = task, methods
         with self._lock:
             predictor = self._predictors.get(key)
             if predictor is None:
-                predictor = self._new_predictor(task, methods)
+                predictor = self._new_predictor(task or self._task_with_classes(), methods)
                 while len(self._predictors) >= _MAX_PREDICTORS:
                     self._predictors.popitem(last=False)
                 self._predictors[key] = predictor
             self._predictors.move_to_end(key)
         if self._calibrations:
-            self._check_calibrations(task, predictor.methods)
+            self._check_calibrations(predictor.task, predictor.methods)
         return predictor
 
     def _new_predictor(self, task: Task, methods: tuple[Method, ...] | None) -> Predictor:
@@ -689,6 +723,8 @@ class Classifier:
     def _protocol_for(self, task: Task, methods: tuple[Method, ...] | None) -> Protocol:
         """Return the protocol with the given methods, or with the first one of the protocol or task."""
         if methods is not None:
+            if not methods:
+                raise OtptError("No methods were given; expected at least one.")
             return self.protocol.replace(methods=methods).for_task(task)
         protocol = self.protocol.for_task(task)
         return protocol.replace(methods=protocol.methods[:1])
@@ -698,12 +734,10 @@ class Classifier:
     ) -> Iterable[Predictor]:
         """Return the predictor of all images, or a list with one for each image."""
         if labels is None:
-            if template is not None:
-                raise OtptError("hypothesis_template needs candidate_labels; pass both, or call set_classes.")
-            return repeat(self._predictor(self._asked_task(), methods))
+            raise OtptError("hypothesis_template needs candidate_labels; pass both, or call set_classes.")
         if isinstance(labels, str) or all(isinstance(label, str) for label in labels):
             names = candidates(cast("str | Sequence[str]", labels))
-            return repeat(self._predictor(self._asked_task(names, template), methods))
+            return repeat(self._predictor(self._candidate_task(names, template), methods))
         lists = [candidates(names) for names in labels]
         return self._predictors_of(lists, template, methods)
 
@@ -711,7 +745,7 @@ class Classifier:
         self, lists: Sequence[tuple[str, ...]], template: str | None, methods: tuple[Method, ...] | None
     ) -> list[Predictor]:
         """Return one predictor per list of candidate labels; texts in several lists are encoded once."""
-        tasks = {names: self._asked_task(names, template) for names in dict.fromkeys(lists)}
+        tasks = {names: self._candidate_task(names, template) for names in dict.fromkeys(lists)}
         all_names = list(dict.fromkeys(name for names in tasks for name in names))
         features: Tensor | None = None
         predictors: dict[tuple[str, ...], Predictor] = {}
@@ -748,13 +782,10 @@ class Classifier:
         if task.examples is not None:
             task = task.replace(examples=task.examples.encode(self.backbone, self.urls))
         with self._lock:
-            before = self._predictors
-            self._predictors = OrderedDict()
-            try:
-                self._predictor(task)
-            except OtptError:
-                self._predictors = before
-                raise
+            predictor = self._new_predictor(task, None)
+            if self._calibrations:
+                self._check_calibrations(task, predictor.methods)
+            self._predictors = OrderedDict({(None, None): predictor})
             self._task = task
         if len(task.classes) == 1 and not self._calibrations:
             warnings.warn(

@@ -57,6 +57,16 @@ def unknown(kind: str, given: str, available: Iterable[str]) -> OtptError:
     return OtptError(f"Unknown {kind} {given!r}.{hint} Available: {', '.join(names)}.")
 
 
+def describe_error(error: BaseException) -> str:
+    """Describe an exception of somebody else's code: its type and the first line of its message.
+
+    >>> describe_error(KeyError("name"))
+    "KeyError: 'name'"
+    """
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0].rstrip('.')}" if lines else type(error).__name__
+
+
 _REMEDIES = {
     errno.ENOENT: "check the path",
     errno.ENOTDIR: "check the path",

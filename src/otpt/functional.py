@@ -254,14 +254,15 @@ def _listed(axis: str) -> list[str]:
 
 def _arguments(component: Component, values: Mapping[str, object]) -> dict[str, object]:
     """Return the inputs as tensors; raise if the component requires one that is None."""
-    arguments: dict[str, object] = {}
-    for name, value in values.items():
-        if name in component.parameters and value is None:
-            shown = "view_features" if name == "features" else name
+    for name in component.parameters:
+        if name in values and values[name] is None:
+            shown = {"features": "view_features"}.get(name, name)
             raise OtptError(f"{component.name!r} needs {shown}=, which is None; pass it.")
-        if value is not None:
-            arguments[name] = value if isinstance(value, float) else _as_tensor(value, name.replace("_", " "))
-    return arguments
+    given = {name: value for name, value in values.items() if value is not None}
+    return {
+        name: value if isinstance(value, float) else _as_tensor(value, name.replace("_", " "))
+        for name, value in given.items()
+    }
 
 
 def _as_tensor(values: object, what: str) -> Tensor:

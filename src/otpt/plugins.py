@@ -1,15 +1,21 @@
 """Plugins: installed packages and user files.
 
-An installed package names a module in its entry points, in the group ``otpt.plugins``::
+An installed package names modules and commands in its entry points::
 
     [project.entry-points."otpt.plugins"]
     mine = "my_package.otpt_plugin"
 
-The module is imported when an unknown method, data set or model is looked up, or all are listed. Its decorators
-register objectives, adaptations, calibrators, aggregations, gates (:mod:`otpt.registry`), inits and systems (``otpt.methods.register_init``,
-``register_system``), data sets (``otpt.data.register_dataset``) and sources of models
-(``otpt.backbones.register_source``). A variable ``COMMANDS`` of the module's package adds commands: {group: {command:
-("module:function", help)}}.
+    [project.entry-points."otpt.commands"]
+    mine = "my_package:COMMANDS"
+
+The module of ``otpt.plugins`` is imported when an unknown method, data set or model is looked up, or all are listed. It
+registers objectives, adaptations, calibrators, aggregations and gates (:mod:`otpt.registry`), inits and systems
+(``otpt.methods.register_init``, ``register_system``), named methods (``otpt.methods.register_methods``), data sets and
+their readers (``otpt.data.register_dataset``, ``register_reader``) and sources of models
+(``otpt.backbones.register_source``).
+
+The object of ``otpt.commands`` is a mapping of commands, {group: {command: ("module:function", help)}}. It is read
+whenever commands are listed, so that its module should import nothing slow.
 
 A user file (``--plugin FILE``) defines decorated functions, whose names become parts of method names::
 
@@ -28,24 +34,86 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import sys
+import threading
 import warnings
+from collections.abc import Callable, Mapping
+from functools import cache
 from importlib.machinery import SOURCE_SUFFIXES
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
+from typing import TypeVar
 
-from otpt.errors import OtptError, cannot_read
-from otpt.registry import PLUGIN, reason, snapshot
+from otpt.errors import OtptError, cannot_read, describe_error
 
-GROUP = "otpt.plugins"
-"""Group of entry points."""
+PLUGINS = "otpt.plugins"
+"""Group of entry points that name modules."""
+COMMANDS = "otpt.commands"
+"""Group of entry points that name mappings of commands."""
+MODULE_PREFIX = "otpt_plugin_"
+"""Prefix of the module name of a user file; the digest of the file follows."""
 
+Commands = dict[str, dict[str, tuple[str, str]]]
+"""Group → command → ("module:function", help)."""
 
-def installed_plugins() -> list[EntryPoint]:
-    """Return the entry points of installed plugins, by name."""
-    return sorted(entry_points(group=GROUP), key=lambda point: point.name)
+_Value = TypeVar("_Value")
+_Restore = Callable[[], None]
 
-
+_registries: list[Callable[[], _Restore]] = []
 _imported: set[str] = set()
+_lock = threading.RLock()
+_importing: list[str] = []
+
+
+# ---- registries -----------------------------------------------------------------------------------------------------
+
+
+def restorable(registry: dict[str, _Value]) -> dict[str, _Value]:
+    """Make a registry one of those that :func:`snapshot` restores, and return it."""
+
+    def save() -> _Restore:
+        content = dict(registry)
+
+        def restore() -> None:
+            registry.clear()
+            registry.update(content)
+
+        return restore
+
+    _registries.append(save)
+    return registry
+
+
+def snapshot() -> _Restore:
+    """Return a function that restores the current content of the registries.
+
+    Installed plugins are imported first, because a module registers its content only once.
+    """
+    load_installed_plugins()
+    return _save_registries()
+
+
+def _save_registries() -> _Restore:
+    restores = [save() for save in _registries]
+
+    def restore() -> None:
+        for restore_registry in restores:
+            restore_registry()
+
+    return restore
+
+
+def is_registered(name: str, registry: Mapping[str, object]) -> bool:
+    """Return whether a registry has a name; installed plugins are imported if it does not."""
+    return name in registry or (load_installed_plugins() and name in registry)
+
+
+# ---- installed packages ---------------------------------------------------------------------------------------------
+
+
+@cache
+def installed_plugins(group: str = PLUGINS) -> tuple[EntryPoint, ...]:
+    """Return the entry points of installed packages in a group, by name."""
+    return tuple(sorted(entry_points(group=group), key=lambda point: point.name))
 
 
 def load_installed_plugins() -> bool:
@@ -53,16 +121,65 @@ def load_installed_plugins() -> bool:
 
     Look-ups call it for an unknown name and before listing all names. A plugin that fails is reported and left out.
     """
-    points = [point for point in installed_plugins() if point.name not in _imported]
-    for point in points:
-        _imported.add(point.name)  # before its import, which may look names up
-        restore = snapshot()
+    with _lock:
+        points = [point for point in installed_plugins() if point.name not in _imported]
+        if _importing or not points:  # a plugin that looks names up while it is imported sees those before it
+            return False
+        for point in points:
+            _import(point)
+    return True
+
+
+def _import(point: EntryPoint) -> None:
+    restore = _save_registries()
+    _imported.add(point.name)
+    _importing.append(point.name)
+    try:
+        point.load()
+    except Exception as error:
+        restore()
+        _warn(point, error)
+    finally:
+        _importing.remove(point.name)
+
+
+def plugin_commands() -> Commands:
+    """Return the commands of installed packages; those of a package that fails are reported and left out."""
+    commands: Commands = {}
+    for point in installed_plugins(COMMANDS):
         try:
-            point.load()
+            added = _read_commands(point.load())
         except Exception as error:
-            restore()
-            warnings.warn(f"The plugin {point.name!r} ({point.value}) failed: {reason(error)}.", stacklevel=2)
-    return bool(points)
+            _warn(point, error)
+            continue
+        for group, members in added.items():
+            commands.setdefault(group, {}).update(members)
+    return commands
+
+
+def _read_commands(value: object) -> Commands:
+    """Check the mapping of a plugin's commands."""
+    expected = "expected {group: {command: ('module:function', help)}}"
+    if not isinstance(value, Mapping):
+        raise OtptError(f"its commands are {value!r:.80}; {expected}")
+    commands: Commands = {}
+    for group, members in value.items():
+        if not isinstance(members, Mapping):
+            raise OtptError(f"its commands of {group!r} are {members!r:.80}; {expected}")
+        commands[str(group)] = {}
+        for name, entry in members.items():
+            is_pair = isinstance(entry, (tuple, list)) and len(entry) == 2
+            if not is_pair or not all(isinstance(text, str) for text in entry) or ":" not in entry[0]:
+                raise OtptError(f"its command {name!r} is {entry!r:.80}; {expected}")
+            commands[str(group)][str(name)] = (entry[0], entry[1])
+    return commands
+
+
+def _warn(point: EntryPoint, error: Exception) -> None:
+    warnings.warn(f"The plugin {point.name!r} ({point.value}) failed: {describe_error(error)}.", stacklevel=4)
+
+
+# ---- user files -----------------------------------------------------------------------------------------------------
 
 
 def load_plugin(path: str | Path) -> str:
@@ -82,7 +199,7 @@ def load_plugin(path: str | Path) -> str:
         digest = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
     except (OSError, ValueError) as error:  # ValueError: null character in the path
         raise cannot_read("plugin", path, error) from None
-    name = f"{PLUGIN}{digest}"
+    name = f"{MODULE_PREFIX}{digest}"
     if name in sys.modules:
         return digest
     spec = importlib.util.spec_from_file_location(name, path)
@@ -98,5 +215,5 @@ def load_plugin(path: str | Path) -> str:
         restore()
         if isinstance(error, OtptError) or not isinstance(error, Exception):
             raise
-        raise OtptError(f"The plugin {str(path)!r} failed: {reason(error)}.") from error
+        raise OtptError(f"The plugin {str(path)!r} failed: {describe_error(error)}.") from error
     return digest

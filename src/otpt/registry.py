@@ -40,7 +40,8 @@ from typing import (
 
 from pydantic import ConfigDict, Field, TypeAdapter
 
-from otpt.errors import OtptError, unknown
+from otpt.errors import OtptError, describe_error, unknown
+from otpt.plugins import MODULE_PREFIX, restorable
 from otpt.records import Frozen
 
 if TYPE_CHECKING:  # the command line imports this module without torch
@@ -327,7 +328,7 @@ class Objective(Component):
         try:
             result = self.call(needed, settings)
         except Exception as error:
-            raise OtptError(f"The objective {self.name!r} failed on {where}: {reason(error)}.") from error
+            raise OtptError(f"The objective {self.name!r} failed on {where}: {describe_error(error)}.") from error
         expected = tuple(values.shape[:-2])
         if not isinstance(result, Tensor) or tuple(result.shape) != expected:
             returned = describe(result)
@@ -386,7 +387,7 @@ class Preparation(Frozen):
         needs_features: whether the methods need features of views.
         needs_text_encoder: False for methods on an image tower alone.
         served: whether a request of the service can bring all inputs.
-        trained: whether the methods predict with their own trained network, available only in evaluations.
+        own_network: whether the methods predict with their own trained network, available only in evaluations.
     """
 
     name: ClassVar[str] = ""
@@ -398,7 +399,7 @@ class Preparation(Frozen):
     needs_features: ClassVar[bool] = True
     needs_text_encoder: ClassVar[bool] = True
     served: ClassVar[bool] = False
-    trained: ClassVar[bool] = False
+    own_network: ClassVar[bool] = False
 
     @property
     def needs_image(self) -> bool:
@@ -416,48 +417,17 @@ class Preparation(Frozen):
 
 _Component = TypeVar("_Component", bound=Component)
 
-INITS: dict[str, type[Preparation]] = {}
+INITS: dict[str, type[Preparation]] = restorable({})
 """Inits by name."""
-SYSTEMS: dict[str, type[Preparation]] = {}
+SYSTEMS: dict[str, type[Preparation]] = restorable({})
 """Systems by the adaptation that they run: methods with their own network or their own views."""
-OBJECTIVES: dict[str, Objective] = {}
+OBJECTIVES: dict[str, Objective] = restorable({})
 """All objectives, in the order in which a loss adds them up within their kind."""
-ADAPTATIONS: dict[str, Component] = {CONTEXT: Component(CONTEXT)}
-CALIBRATIONS: dict[str, Component] = {name: Component(name) for name in (NONE, "temperature")}
-AGGREGATIONS: dict[str, Component] = {CLEAN: Component(CLEAN)}
-GATES: dict[str, Component] = {NONE: Component(NONE)}
-PARTS: dict[str, Part] = {}
-
-
-def snapshot() -> Callable[[], None]:
-    """Return a function that restores the current content of the registries."""
-    restores = [
-        _restoring(INITS),
-        _restoring(SYSTEMS),
-        _restoring(OBJECTIVES),
-        _restoring(ADAPTATIONS),
-        _restoring(CALIBRATIONS),
-        _restoring(AGGREGATIONS),
-        _restoring(GATES),
-        _restoring(PARTS),
-    ]
-
-    def restore() -> None:
-        for restore_one in restores:
-            restore_one()
-
-    return restore
-
-
-def _restoring(registry: dict[str, _Value]) -> Callable[[], None]:
-    """Return a function that restores the current content of a registry."""
-    saved = dict(registry)
-
-    def restore() -> None:
-        registry.clear()
-        registry.update(saved)
-
-    return restore
+ADAPTATIONS: dict[str, Component] = restorable({CONTEXT: Component(CONTEXT)})
+CALIBRATIONS: dict[str, Component] = restorable({name: Component(name) for name in (NONE, "temperature")})
+AGGREGATIONS: dict[str, Component] = restorable({CLEAN: Component(CLEAN)})
+GATES: dict[str, Component] = restorable({NONE: Component(NONE)})
+PARTS: dict[str, Part] = restorable({})
 
 
 class Decorator(Protocol[_Options]):
@@ -656,10 +626,6 @@ def make_part(name: str, table: Mapping[str, object]) -> Part:
     return make(name, **of_part, values={key: value for key, value in table.items() if key not in of_part})
 
 
-PLUGIN = "otpt_plugin_"
-"""Prefix of a plugin's module name; the digest of its file follows."""
-
-
 def source_digest(function: Function) -> str:
     """Return 16 hexadecimal digits of a function's source code.
 
@@ -667,19 +633,13 @@ def source_digest(function: Function) -> str:
     source code that of the compiled code.
     """
     text = f"{function.__module__}.{function.__qualname__}"
-    if not str(function.__module__).startswith(PLUGIN):  # None in code run by exec()
+    if not str(function.__module__).startswith(MODULE_PREFIX):  # None in code run by exec()
         try:
             text = inspect.getsource(function)
         except (OSError, TypeError):
             code = getattr(function, "__code__", None)
             text += "" if code is None else f" {code.co_code.hex()} {code.co_names} {code.co_consts}"
     return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def reason(error: BaseException) -> str:
-    """Describe an exception of a user's function: its type and the first line of its message."""
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0].rstrip('.')}" if lines else type(error).__name__
 
 
 def describe(value: object) -> str:

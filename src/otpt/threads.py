@@ -4,6 +4,14 @@ The last digits of a matrix product may depend on its number of threads: with MK
 3 threads; on processors without AVX-512, image features differ too. Reproducible results therefore require one thread
 per item (a chunk of views, the texts of an image) and several items in parallel. This is as fast as threads within
 operators on an idle machine, and faster on a busy one, because no barrier waits for the slowest core.
+
+What changes in the program around it: ``torch.set_num_threads`` sets the number of threads of the calling thread and
+the default of threads that have not used torch yet. :func:`one_thread` sets both to 1 and then back, and the pools of
+this module consist of threads that stay at 1. Threads of the program that already use torch keep their number. A thread
+that uses torch for the first time meanwhile starts with one thread and keeps it until it calls
+``torch.set_num_threads`` itself. To avoid this, use torch once in each thread before the first prediction
+(``torch.get_num_threads()`` is enough), call predictions from a thread of :func:`make_pool`, whose number is 1 already
+and never changed, or run them in a process of their own.
 """
 
 from __future__ import annotations

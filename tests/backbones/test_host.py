@@ -162,10 +162,12 @@ def test_loading_changes_nothing(
 ) -> None:
     monkeypatch.setitem(open_clip.factory._MODEL_CONFIGS, "Tiny", tiny_config())
     spec = {"pocket": "pocket", "random": "random:Tiny"}.get(model, str(folders / model))
+    random = torch.random.get_rng_state()
     with Host() as host:
         load_backbone(spec, device="cpu")
     host.check()
     assert calls == []
+    assert torch.equal(torch.random.get_rng_state(), random)
     written = capfd.readouterr()
     assert (written.out, written.err) == ("", "")
 

@@ -14,11 +14,8 @@ def pixels(count: int) -> torch.Tensor:
     return torch.randn(count, 3, 64, 64, generator=torch.Generator().manual_seed(5))
 
 
-def test_loading_leaves_the_random_numbers_alone() -> None:
-    before = torch.random.get_rng_state()
-    model = load_pocket().model
-    assert torch.equal(torch.random.get_rng_state(), before)
-    table = model.token_embedding.weight
+def test_untrained_token_embeddings_are_the_mean() -> None:
+    table = load_pocket().model.get_parameter("token_embedding.weight")
     unknown = (table == table.mode(dim=0).values).all(dim=1)  # rows that were never trained
     assert 40_000 < int(unknown.sum()) < 49_000
     torch.testing.assert_close(table[unknown][0], table[~unknown].mean(0))

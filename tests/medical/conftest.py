@@ -6,7 +6,7 @@ import pytest
 from oracles.data.medical_bench import frozen, vit
 from oracles.models.medical import BERT, SWIN
 
-from otpt.medical import medclip
+from otpt_medical import medclip
 
 __all__ = ["frozen", "vit"]
 

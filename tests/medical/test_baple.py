@@ -21,10 +21,10 @@ from torch.nn import functional as F
 import otpt
 from otpt.errors import OtptError
 from otpt.evaluation import Evaluation, evaluate
-from otpt.medical.baple import BapleModel, Patch, read_start, triggered
-from otpt.medical.trained import read_trained_files
-from otpt.medical.training import BapleRecipe, BapleTraining, train_baple
 from otpt.methods import get_method
+from otpt_medical.baple import BapleModel, Patch, read_start, triggered
+from otpt_medical.trained import read_trained_files
+from otpt_medical.training import BapleRecipe, BapleTraining, train_baple
 
 pytestmark = pytest.mark.slow
 

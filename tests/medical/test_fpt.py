@@ -22,9 +22,9 @@ from torch.nn import functional as F
 from otpt.data import Dataset, find_entry
 from otpt.errors import OtptError
 from otpt.evaluation import Evaluation, evaluate
-from otpt.medical import FROZEN_SIZE, training
-from otpt.medical.fpt import FptNetwork, fpt_network, write_fpt
-from otpt.medical.frozen_vit import (
+from otpt_medical import FROZEN_SIZE, training
+from otpt_medical.fpt import FptNetwork, fpt_network, write_fpt
+from otpt_medical.frozen_vit import (
     ISIC_MEAN,
     ISIC_STD,
     SELECTED,
@@ -32,8 +32,8 @@ from otpt.medical.frozen_vit import (
     KeysAndValues,
     load_frozen_vit,
 )
-from otpt.medical.trained import read_trained, write_trained
-from otpt.medical.training import (
+from otpt_medical.trained import read_trained, write_trained
+from otpt_medical.training import (
     CROP_RATIO,
     CROP_SCALE,
     JITTER,
@@ -279,7 +279,7 @@ def test_training_is_the_same_again_and_from_stored_keys(frozen: FrozenViT, tmp_
 
 def test_the_best_epoch_by_validation_is_taken(frozen: FrozenViT, monkeypatch: pytest.MonkeyPatch) -> None:
     data, areas, seen = dataset(NAMES, each=1), iter([0.9, 0.4]), []
-    monkeypatch.setattr("otpt.medical.training.macro_auc", lambda *_: next(areas))
+    monkeypatch.setattr("otpt_medical.training.macro_auc", lambda *_: next(areas))
     best = train_fpt(frozen, data, SMALL, validation=data, on_epoch=lambda epoch, auc: seen.append(auc))
     last = train_fpt(frozen, data, SMALL)
     monkeypatch.setattr(FptRecipe, "rate", lambda recipe, epoch: recipe.learning_rate if epoch == 0 else 0.0)

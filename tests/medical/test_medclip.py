@@ -14,7 +14,7 @@ from transformers import BertConfig, SwinConfig
 
 import otpt
 from otpt.errors import OtptError
-from otpt.medical.medclip import BERT_REPOSITORY, CONTEXT_LENGTH, PREPROCESSING
+from otpt_medical.medclip import BERT_REPOSITORY, CONTEXT_LENGTH, PREPROCESSING
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,12 @@ import otpt
 from otpt.data import stratified
 from otpt.errors import OtptError
 from otpt.evaluation import Evaluation, evaluate
-from otpt.medical.promptsmooth import (
+from otpt.methods import get_method
+from otpt.methods.state import prompt_state
+from otpt.prompts import Prompt
+from otpt.prompts.tokens import tokenize_prompts
+from otpt.runs import Run
+from otpt_medical.promptsmooth import (
     NOISE_PROMPTS,
     Smoother,
     Smoothing,
@@ -30,11 +35,6 @@ from otpt.medical.promptsmooth import (
     noisy_copies,
     predict_or_abstain,
 )
-from otpt.methods import get_method
-from otpt.methods.state import prompt_state
-from otpt.prompts import Prompt
-from otpt.prompts.tokens import tokenize_prompts
-from otpt.runs import Run
 
 pytestmark = pytest.mark.slow
 

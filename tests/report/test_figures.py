@@ -13,7 +13,7 @@ from otpt.report.figures import FIGURES, check_format, draw, draw_similarity, pa
 from otpt.report.figures.bins import risk_coverage
 from otpt.report.figures.cosines import density
 from otpt.report.figures.metrics import pareto_front
-from otpt.report.papers import swept_settings
+from otpt.report.selection import swept_settings
 
 RUN_OF = {"templates": "prompts", "sweep": "sweep", "pareto": "sweep"}
 

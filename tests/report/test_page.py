@@ -97,8 +97,8 @@ def test_images_on_which_methods_disagree(results: Results) -> None:
         least = np.minimum(a.confidences, b.confidences)
         scores = np.maximum(scores, np.where(a.predictions != b.predictions, least, 0))
     order = np.argsort(-scores, kind="stable")[:4]
-    assert [each["name"] for each in disagreements] == [rows["tpt"].ids[i] for i in order if scores[i] > 0]
-    assert all(not all(answer["correct"] for answer in each["answers"]) for each in mistakes)
+    assert [card.name for card in disagreements] == [rows["tpt"].ids[i] for i in order if scores[i] > 0]
+    assert all(not all(answer.correct for answer in card.answers) for card in mistakes)
 
 
 @pytest.fixture(scope="module")

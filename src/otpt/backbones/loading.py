@@ -43,6 +43,7 @@ from otpt.backbones.protocols import is_backbone
 from otpt.backbones.sources import SOURCES, Parts, register_source
 from otpt.backbones.transformers_models import is_transformers, load_transformers, transformers_parts
 from otpt.errors import OtptError
+from otpt.plugins import is_registered, load_installed_plugins
 
 _FILES = f"FILE{', '.join(SUFFIXES)}"
 
@@ -93,10 +94,11 @@ def load_backbone(
     check_precision(precision, place)
     if compile and place.type not in {"cpu", "cuda"}:
         raise OtptError(f"compile is not supported on {place.type!r}; use 'cpu' or 'cuda', or omit compile.")
-    if in_memory:
-        parts = _from_memory(spec, tokenizer, preprocess)
-    else:
-        parts = _from_spec(str(spec).strip(), architecture, quick_gelu)
+    with torch.random.fork_rng(devices=[]):  # constructors of modules draw initial weights
+        if in_memory:
+            parts = _from_memory(spec, tokenizer, preprocess)
+        else:
+            parts = _from_spec(str(spec).strip(), architecture, quick_gelu)
     return ClipBackbone(
         parts.model,
         parts.tokenizer,
@@ -112,6 +114,8 @@ def load_backbone(
 def _from_spec(spec: str, architecture: str | None, quick_gelu: bool | None) -> Parts:
     prefix, colon, rest = spec.partition(":")
     path = Path(os.path.expanduser(spec))
+    if (colon or "/" not in spec) and not path.exists():
+        is_registered(prefix, SOURCES)
     source = SOURCES.get(prefix)
     is_file = path.suffix in SUFFIXES and source is None
     if architecture is not None and not is_file:
@@ -191,6 +195,7 @@ class ModelEntry(NamedTuple):
 
 def list_models() -> list[ModelEntry]:
     """Return the model specs that ``load_backbone`` accepts: general forms, then open_clip names with their tags."""
+    load_installed_plugins()
     forms = [
         ModelEntry("NAME/TAG", "an open_clip architecture and the tag of its weights, e.g. ViT-B-16/openai; see below"),
         ModelEntry(_FILES, "OpenAI's archive or an open_clip state dict, read without running code"),

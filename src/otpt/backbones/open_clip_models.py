@@ -120,11 +120,8 @@ def load_random(name: str, quick_gelu: bool | None = None) -> Parts:
     """Create an architecture with fixed random weights."""
     config = _named_config(name)
     quick = choose_gelu(quick_gelu, None, bool(config.get("quick_gelu", False)), name)
-    with (
-        hub(f"the text tower of {name}", local=not _needs_hub(config)) as offline,
-        torch.random.fork_rng(devices=[]),
-    ):
-        torch.manual_seed(0)
+    with hub(f"the text tower of {name}", local=not _needs_hub(config)) as offline:
+        torch.default_generator.manual_seed(0)  # load_backbone restores its state
         return Parts(_finite(_build(config, quick, offline), name), _tokenizer(config, offline), {}, name)
 
 

@@ -22,6 +22,7 @@ from torch import nn
 
 from otpt.backbones.modules import Tokenizer
 from otpt.errors import OtptError
+from otpt.plugins import restorable
 
 _PROBE_SECONDS = 5.0
 
@@ -43,7 +44,7 @@ class Source(NamedTuple):
     load: Callable[[str, bool | None], Parts]
 
 
-SOURCES: dict[str, Source] = {}
+SOURCES: dict[str, Source] = restorable({})
 """Sources by prefix ("hf" for "hf:ORG/NAME"), or by the whole form if it has no colon."""
 
 

@@ -97,8 +97,7 @@ def load_transformers(source: str, quick_gelu: bool | None = None) -> Parts:
         preprocess = {} if processor is None else processor
         if config.model_type == "clip":
             return _clip_parts(config.to_dict(), state, tokenizer, preprocess, name, quick_gelu)
-        with torch.random.fork_rng(devices=[]):
-            model = transformers.SiglipModel(config)
+        model = transformers.SiglipModel(config)
         model.load_state_dict(state, strict=False)
         return Parts(SiglipClip(model), tokenizer, preprocess, name)
 

@@ -38,12 +38,16 @@ from otpt.data.registered import (
     DatasetNotFound,
     Found,
     Layout,
+    Place,
+    Record,
     builtin_entries,
     check_dataset,
     download_dataset,
     find_entry,
     find_records,
+    read_folders,
     register_dataset,
+    register_reader,
     registered_dataset,
 )
 from otpt.data.sources import FEATURE, is_shards, open_source, table_columns
@@ -62,6 +66,8 @@ __all__ = [
     "Found",
     "Layout",
     "NoSuchSplit",
+    "Place",
+    "Record",
     "Sample",
     "as_dataset",
     "check_dataset",
@@ -76,7 +82,9 @@ __all__ = [
     "open_source",
     "read_class_list",
     "read_features",
+    "read_folders",
     "register_dataset",
+    "register_reader",
     "stratified",
 ]
 

@@ -95,6 +95,7 @@ class Dataset:
     Attributes:
         variant: name of one of several passes of a method over the same images; "" usually.
         system: facts of this variant for the system that made it.
+        base_name: name before :meth:`renamed`, which files of inputs have.
         views: number of features per image, if they replace the images (:mod:`otpt.data.features`).
         label_sets: all labels of each image as given, for several labels per image; ``labels`` are then the first ones,
             or 0 without any.
@@ -115,6 +116,7 @@ class Dataset:
         origin: str | None = None,
     ) -> None:
         self.name = name
+        self.base_name = name
         self.class_names = tuple(class_names)
         self.ids = tuple(ids)
         try:

@@ -25,6 +25,7 @@ from otpt.errors import OtptError
 from otpt.files import parse_json, parse_toml
 from otpt.folders import class_folders, labelled_images
 from otpt.images import open_image
+from otpt.plugins import load_installed_plugins, restorable
 
 _T = TypeVar("_T")
 
@@ -142,16 +143,17 @@ def imagenet_names() -> Mapping[str, str]:
     return dict(zip(builtin_class_list("imagenet").folders, names, strict=True))
 
 
-_ADDED: dict[str, DatasetEntry] = {}
+_ADDED: dict[str, DatasetEntry] = restorable({})
 
 
 def register_dataset(entry: DatasetEntry) -> None:
-    """Register a data set; its layouts name readers of :data:`READERS`."""
+    """Register a data set; its layouts name readers of :func:`register_reader`."""
     _ADDED[entry.name] = entry
 
 
 def builtin_entries() -> Mapping[str, DatasetEntry]:
     """Return registered data sets by name: those of the papers in table order, then those of plugins."""
+    load_installed_plugins()
     return {**published_entries(), **_ADDED}
 
 
@@ -179,10 +181,14 @@ def find_entry(name: str) -> DatasetEntry | None:
 
 
 def _named_entry(name: str) -> DatasetEntry | None:
-    for entry in builtin_entries().values():
+    for entry in (*published_entries().values(), *_ADDED.values()):
         if _plain(name) in map(_plain, (entry.name, *entry.aliases)):
             return entry
-    return None
+    is_name = _NAME.fullmatch(name) is not None  # a path such as "~" or "./photos" belongs to no plugin
+    return _named_entry(name) if is_name and load_installed_plugins() else None
+
+
+_NAME = re.compile(r"\w[\w. -]*")
 
 
 def _plain(name: str) -> str:
@@ -294,7 +300,16 @@ def _words(name: str) -> str:
 
 
 Reader = Callable[[Place], list[Record]]
-READERS: dict[str, Reader] = {"folders": read_folders, "lists": read_lists, "split": read_split}
+"""Function that returns the images of a split at a place; it raises ``NoSuchSplit`` if there is none."""
+READERS: dict[str, Reader] = restorable({"folders": read_folders, "lists": read_lists, "split": read_split})
+"""Readers by the name that layouts have."""
+
+
+def register_reader(name: str, reader: Reader) -> None:
+    """Register a reader of a folder layout; :class:`Layout` and :class:`DatasetEntry` name it."""
+    READERS[name] = reader
+
+
 SPLITS = ("test", "val", "train")
 
 

@@ -122,7 +122,7 @@ def _dataset_config(dataset: Dataset, evaluation: Evaluation) -> DatasetConfig:
 def task_of(plan: DatasetPlan, prompt: str, method: Method) -> Task:
     """Return the task under which a method has the prompt of this name."""
     preparer = preparer_of(method)
-    return next(task for task in plan.tasks if preparer.prompt_name(task, plan.protocol) == prompt)
+    return next(task for task in plan.tasks if preparer.prompt_name(task, plan.protocol, method) == prompt)
 
 
 def _order_fact(method: Method, images: int) -> str | None:

@@ -19,10 +19,12 @@ from otpt.evaluation.systems import EvaluationSystem
 from otpt.files import Json
 from otpt.methods import (
     MULTI_LABEL,
+    Method,
     Methods,
     Protocol,
     Task,
     by_preparer,
+    init_of,
     preparer_of,
     refuse_features,
 )
@@ -159,14 +161,14 @@ class Evaluation(Frozen):
 
     def _check_methods(self) -> None:
         each_once("method", [method.name for method in self.run_methods])
-        networks = {method.adapt if method.preparation.trained else "" for method in self.methods}
+        networks = {method.adapt if method.preparation.own_network else "" for method in self.methods}
         named = ", ".join(method.name for method in self.methods)
         if len(networks) > 1:
             raise OtptError(f"{named}: {max(networks)} runs on a network of its own; give a command for each.")
         from_words = any(method.starts_from_words for method in self.methods) and networks == {""}
         if self.prompts is not None and not from_words:
             raise OtptError(f"Words of a prompt were given, but no method starts from words ({named}); leave them out.")
-        for system, methods in self.systems:
+        for system, methods in _systems(self.run_methods):
             system.check_evaluation(self.seeds, methods)
 
     @property
@@ -198,12 +200,6 @@ class Evaluation(Frozen):
         return any(method.adapt == MULTI_LABEL for method in self.methods)
 
     @cached_property
-    def systems(self) -> list[tuple[EvaluationSystem, Methods]]:
-        """Systems that extend the evaluation, each with its methods."""
-        pairs = by_preparer(self.run_methods)
-        return [(system, methods) for system, methods in pairs if isinstance(system, EvaluationSystem)]
-
-    @cached_property
     def run_methods(self) -> Methods:
         """Methods as named in the results: a method with a calibration file gets the suffix "+calibrated"."""
         names = [method.name for method in self.methods]
@@ -231,7 +227,7 @@ class Evaluation(Frozen):
     def variants(self, dataset: Dataset) -> list[Dataset]:
         """Return the variants in which a data set is evaluated, usually only itself."""
         datasets = [dataset]
-        for system, methods in self.systems:
+        for system, methods in _systems([_with_inputs(method, dataset) for method in self.run_methods]):
             variants: list[Dataset] = []
             for each in datasets:
                 variants += system.variants(each, methods)
@@ -272,12 +268,29 @@ class Evaluation(Frozen):
         """Return the methods with their inputs for a data set."""
         methods = []
         for method in self.run_methods:
-            with_inputs = method.inputs_for(folder_name(dataset.name))
+            with_inputs = _with_inputs(method, dataset)
             system = preparer_of(with_inputs)
             if isinstance(system, EvaluationSystem):
-                with_inputs = with_inputs.override({**system.settings_on(dataset), **dataset.system})
+                with_inputs = with_inputs.override({**system.settings_on(dataset, self.prompts), **dataset.system})
             methods.append(with_inputs)
         return tuple(methods)
+
+
+def _systems(methods: Sequence[Method]) -> list[tuple[EvaluationSystem, Methods]]:
+    """Return the systems that extend an evaluation, each with all its methods, whose inputs may differ."""
+    systems: dict[str, EvaluationSystem] = {}
+    members: dict[str, list[Method]] = {}
+    for method in methods:
+        system = preparer_of(method)
+        if isinstance(system, EvaluationSystem):
+            systems.setdefault(system.name, system)
+            members.setdefault(system.name, []).append(method)
+    return [(system, tuple(members[name])) for name, system in systems.items()]
+
+
+def _with_inputs(method: Method, dataset: Dataset) -> Method:
+    """Return a method with the name of a data set in the paths of its inputs."""
+    return method.inputs_for(folder_name(dataset.base_name))
 
 
 def each_once(kind: str, names: Sequence[object]) -> None:
@@ -292,8 +305,8 @@ def each_once(kind: str, names: Sequence[object]) -> None:
 def overlaps(evaluation: Evaluation, dataset: Dataset) -> Iterator[str]:
     """Yield a sentence for each learned prompt or network that is known to be trained on images of ``dataset``."""
     learned: dict[str, Sequence[str]] = {}
-    for preparer, _ in by_preparer(evaluation.methods_on(dataset)):
-        learned |= preparer.learned_from()
+    for preparer, methods in by_preparer(evaluation.methods_on(dataset)):
+        learned |= {**init_of(methods[0]).learned_from(), **preparer.learned_from()}
     keys = stratified(dataset).image_keys(evaluation.limit) if any(learned.values()) else ()
     for what, images in learned.items():
         known = set(images)

@@ -47,7 +47,7 @@ class Words(Init):
         texts = setup.task.texts
         return [setup.group(texts.name, texts)]
 
-    def prompt_name(self, task: Task, protocol: Protocol) -> str:
+    def prompt_name(self, task: Task, protocol: Protocol, method: Method) -> str:
         """See :class:`Init`."""
         return task.texts.name
 
@@ -132,7 +132,7 @@ class TemplatesInit(Init):
         templates = self.sentences(setup.task, setup.protocol)
         return [setup.group(templates.name, templates)]
 
-    def prompt_name(self, task: Task, protocol: Protocol) -> str:
+    def prompt_name(self, task: Task, protocol: Protocol, method: Method) -> str:
         """See :class:`Init`."""
         return self.sentences(task, protocol).name
 

@@ -12,6 +12,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from otpt.errors import OtptError, unknown
 from otpt.objectives import fraction_of
+from otpt.plugins import is_registered
 from otpt.registry import (
     ADAPTATIONS,
     AGGREGATIONS,
@@ -134,17 +135,9 @@ class Method(Steps):
     def __post_init__(self) -> None:
         for each in fields(self):
             _validated(self.name, each.name, getattr(self, each.name), _adapter(each.name), strict=True)
-        axes: list[tuple[str, str, Collection[str]]] = [
-            ("init", self.init, INITS),
-            ("adaptation", self.adapt, ADAPTATIONS),
-            ("calibrator", self.calibrate, CALIBRATIONS),
-            ("aggregation", self.aggregate, AGGREGATIONS),
-            ("gate", self.gate, GATES),
-            *(("objective", name, OBJECTIVES) for name in self.objectives),
-        ]
-        for axis, value, known in axes:
-            if value not in known:
-                raise unknown(axis, value, known)
+        for axis, value, registry in self._axes:
+            if not is_registered(value, registry):
+                raise unknown(axis, value, registry)
         # in the order of the loss: view objectives first, each kind in the order of the registry
         present = [name for name in OBJECTIVES if name in self.objectives]
         order = [name for kind in (VIEWS, TEXTS) for name in present if OBJECTIVES[name].on == kind]
@@ -154,6 +147,24 @@ class Method(Steps):
                 raise self._missing_numbers(name, weight, "")
         object.__setattr__(self, "settings", self._valid_settings())
         self._check_combination()
+
+    def __setstate__(self, state: Mapping[str, object]) -> None:
+        """Restore a pickled method; another process may not have imported the plugin that it needs."""
+        self.__dict__.update(state)
+        for _, value, registry in self._axes:
+            is_registered(value, registry)
+
+    @property
+    def _axes(self) -> list[tuple[str, str, Mapping[str, object]]]:
+        """Name of the axis, value and registry of each axis and objective."""
+        return [
+            ("init", self.init, INITS),
+            ("adaptation", self.adapt, ADAPTATIONS),
+            ("calibrator", self.calibrate, CALIBRATIONS),
+            ("aggregation", self.aggregate, AGGREGATIONS),
+            ("gate", self.gate, GATES),
+            *(("objective", name, OBJECTIVES) for name in self.objectives),
+        ]
 
     def _check_combination(self) -> None:
         """Raise an ``OtptError`` for values that cannot be combined."""
@@ -391,7 +402,7 @@ class Method(Steps):
         if key != "calibrate":
             return self.replace(**{key: _validated(self.name, name, value, _adapter(key))})
         calibrate = _validated(self.name, name, value, TypeAdapter(str))
-        if calibrate not in CALIBRATIONS:
+        if not is_registered(calibrate, CALIBRATIONS):
             raise unknown("calibrator", calibrate, CALIBRATIONS)
         without = replace(self, calibrate=calibrate, settings={}, temperature=None)
         remaining = {**without.defaults, **without.input_settings}
@@ -405,9 +416,7 @@ def _adapter(name: str) -> TypeAdapter[object]:
     return TypeAdapter(kind, config=ConfigDict(allow_inf_nan=False))
 
 
-def _validated(
-    method: str, name: str, value: object, adapter: TypeAdapter[_Value], *, strict: bool = False
-) -> _Value:
+def _validated(method: str, name: str, value: object, adapter: TypeAdapter[_Value], *, strict: bool = False) -> _Value:
     """Validate a value by an adapter; without ``strict``, strings such as "2" and "on" are converted."""
     try:
         return adapter.validate_python(value, strict=strict)

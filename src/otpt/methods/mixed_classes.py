@@ -1,26 +1,25 @@
-"""Named classes next to classes that have only example images: ``fit_mixed("prototypes", features, labels, …)``.
+"""Named classes next to classes that have only example images: ``fit_mixed("gda", features, labels, …)``.
 
 A named class keeps the logit of its text. The name of an example class means nothing to the model, and cosines between
-images (0.5 to 0.9 in CLIP) are on another scale than those between images and texts (0.15 to 0.35). With the image
-feature f, logit scale s and bias b, the logit of a class g with n example images is
+images (0.5 to 0.9 in CLIP) are on another scale than cosines of images and texts (0.15 to 0.35). With the image feature
+f, logit scale s and bias b, a class g with n examples of mean feature μ_g gets a logit that is comparable with texts:
 
-    ℓ_g(f) = s·f·w_g + b + δ + κ·s·n/(n + 1)·(a_g(f) − ρ_g)
+    ℓ_g(f) = s·f·w_g + b + δ + κ·s·n/(n + 1)·(f·μ_g − ρ_g)
 
-- w_g, the mean text feature of the ten common nouns that fit the examples best, takes the place of the missing text. Its
-  logit is on the scale of texts for any image, also for those of named classes (as ConSE, Norouzi et al., ICLR 2014).
-- δ = 4.5 is what a text of the class itself has more on its images than those nouns have on average.
-- a_g(f) is the score of the examples, and ρ_g its mean on images of the class, estimated from held-out examples. The
-  term is zero for a typical image of the class, so it changes no scale, and negative for images that differ from the
-  examples. κ = 0.35; n/(n + 1) since a mean over few images is noisy.
+- w_g, the mean text feature of the ten common nouns that fit the examples best, replaces the missing text, so that the
+  logit is on the scale of texts for every image (as in ConSE, Norouzi et al., ICLR 2014).
+- δ = 4.5: on its images, the text of a class has a higher logit than such nouns have on average.
+- ρ_g, the mean cosine of two images of the class, centres the similarity to the examples: zero for a typical member,
+  negative for other images. It is estimated from the pairs of examples, and from a prior of 0.75 that counts as much as
+  two images: ρ_g = (n·‖μ_g‖² − 1 + 2·0.75)/(n + 1). κ = 0.35; a mean over few images is noisy, hence n/(n + 1).
 
-| kind | a_g(f) |
-|---|---|
-| ``prototypes`` | f·μ_g, μ_g the mean of the examples: the mean cosine with them |
-| ``tip-adapter`` | mean over the examples of exp(−β(1 − f·g_j)), β = 5.5 |
-| ``gda`` | f·Λμ_g, Λ of :func:`gda` with ρ = 0.6, scaled such that Σ_g μ_g·Λμ_g = Σ_g μ_g·μ_g |
+These constants decide between named and example classes. They are not fitted: examples alone, without images of the
+named classes, pull δ and κ up. The decision among several example classes can be fitted, from four images per class on
+average. Then :func:`fit_examples` gives logits e_g of the examples and of w_g as a text, and
 
-ρ_g is shrunk: two pseudo-images have the score of an image whose cosine with the examples is 0.75. All constants are
-fixed; fitting κ or δ to held-out examples was worse, since there are no images of the named classes to hold against.
+    ℓ'_g(f) = log Σ_h exp ℓ_h(f) + log softmax_g e(f)
+
+which leaves the probability of the named classes as it was. With fewer images all kinds give ℓ_g.
 """
 
 from __future__ import annotations
@@ -29,17 +28,17 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from otpt.calibration.maps import stratified_folds
-from otpt.methods.example_scorers import FOLDS, Cache, Linear, Scorer, class_means, gda, tip_adapter
+from otpt.errors import unknown
+from otpt.methods.example_scorers import FOLDS, SCORERS, Fitted, Linear, class_means, fit_examples
 
 NOUNS = 10
 MARGIN = 4.5
 WEIGHT = 0.35
-SHRINKAGE = 0.6
 MEMBER_COSINE, PRIOR_IMAGES = 0.75, 2
-"""Cosine between images of one class if nothing is known, and its weight in held-out images."""
+FIT_FROM = 4
+"""Examples per class from which weights among example classes are fitted: two or three say little when held out."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,92 +46,75 @@ class MixedScorer:
     """Logits of named and example classes in one list.
 
     Attributes:
-        columns: (G,) indices of the example classes in the list.
-        texts: logits of the nouns that replace the texts of the example classes, with all constants.
-        scorer: scores of the examples, (…, D) → (…, G).
-        weights: (G,) weights of the scores.
+        columns: (G,) indices of the example classes in the list of all classes.
+        anchors: ℓ_g, comparable with the logits of texts: (…, D) → (…, G).
+        nouns: logits of the nouns that replace the texts: (…, D) → (…, G).
+        fitted: weights among the example classes; None for a single one or few images.
     """
 
     columns: Tensor
-    texts: Linear
-    scorer: Scorer
-    weights: Tensor
+    anchors: Linear
+    nouns: Linear
+    fitted: Fitted | None = None
 
     def __call__(self, image_features: Tensor, text_logits: Tensor) -> Tensor:
         """Replace the columns of the example classes: (…, D) and (…, C) → (…, C)."""
-        logits = self.texts(image_features) + self.weights * self.scorer(image_features)
+        logits = self.anchors(image_features)
+        if self.fitted is not None:
+            among = self.fitted.text_weight * self.nouns(image_features)
+            among = among + self.fitted.weight * self.fitted.scorer(image_features)
+            logits = logits.logsumexp(dim=-1, keepdim=True) + among.log_softmax(dim=-1)
         return text_logits.index_copy(-1, self.columns, logits.to(text_logits.dtype))
 
-    def to(self, device: torch.device | str, dtype: torch.dtype) -> MixedScorer:
-        """Move all tensors to a device and the floating-point ones to a dtype."""
-        scorer: Scorer
-        if isinstance(self.scorer, Cache):
-            scorer = Cache(self.scorer.keys.to(device, dtype), self.scorer.values.to(device, dtype), self.scorer.beta)
-        else:
-            scorer = Linear(self.scorer.weights.to(device, dtype), self.scorer.biases.to(device, dtype))
-        texts = Linear(self.texts.weights.to(device, dtype), self.texts.biases.to(device, dtype))
-        weights = self.weights.to(device, dtype)
-        return replace(self, columns=self.columns.to(device), texts=texts, scorer=scorer, weights=weights)
+    def to(self, device: torch.device, dtype: torch.dtype) -> MixedScorer:
+        """Move all tensors to a device, and those of floating-point numbers to a dtype."""
+        anchors = Linear(self.anchors.weights.to(device, dtype), self.anchors.biases.to(device, dtype))
+        nouns = Linear(self.nouns.weights.to(device, dtype), self.nouns.biases.to(device, dtype))
+        fitted = None if self.fitted is None else self.fitted.to(device, dtype)
+        return replace(self, columns=self.columns.to(device), anchors=anchors, nouns=nouns, fitted=fitted)
 
 
 def fit_mixed(
-    kind: str,
-    features: Tensor,
-    labels: Tensor,
-    *,
-    word_features: Tensor,
-    logit_scale: float,
-    logit_bias: float = 0.0,
+    kind: str, features: Tensor, labels: Tensor, *, word_features: Tensor, logit_scale: float, logit_bias: float = 0.0
 ) -> MixedScorer:
-    """Fit the logits of example classes; classes without examples are named.
+    """Fit the logits of example classes, to be put next to text logits of the named classes.
 
     Args:
-        kind: "prototypes", "tip-adapter" or "gda".
+        kind: scorer among the example classes, "prototypes", "tip-adapter" or "gda".
         features: unit features (N, D) of the example images.
-        labels: class indices (N,) of the examples in the list of all classes.
-        word_features: unit text features (M, D) of common nouns, without the named classes.
-        logit_scale: scale of the model's logits.
-        logit_bias: bias of the model's logits.
+        labels: indices (N,) of their classes in the list of all classes; classes without an example are named.
+        word_features: unit text features (M, D) of common nouns that are not named classes.
+        logit_scale: scale of the model's text logits.
+        logit_bias: bias of the model's text logits.
 
     Returns:
-        Scorer in float64.
+        Scorer in float64 on the CPU.
     """
-    features, word_features = features.double(), word_features.double()
+    if kind not in SCORERS:
+        raise unknown("kind of scorer", kind, SCORERS)
+    features, labels, words = features.double().cpu(), labels.cpu(), word_features.double().cpu()
     columns, members = labels.unique(return_inverse=True)
+    classes = len(columns)
     counts = torch.bincount(members).double()
-    similarity = class_means(features, members, len(columns)) @ word_features.mT
-    best = similarity.topk(min(NOUNS, len(word_features)), dim=-1).indices
-    nouns = word_features[best].mean(dim=1)
+    means = class_means(features, members, classes)
+    nouns = logit_scale * nearest_words(means, words)
     weights = WEIGHT * logit_scale * counts / (counts + 1)
-    biases = logit_bias + MARGIN - weights * member_scores(kind, features, members)
-    return MixedScorer(columns, Linear(logit_scale * nouns, biases), fit_scorer(kind, features, members), weights)
+    pairs = counts * means.square().sum(dim=-1) - 1  # n − 1 times the mean cosine of two examples
+    typical = (pairs + PRIOR_IMAGES * MEMBER_COSINE) / (counts - 1 + PRIOR_IMAGES)
+    anchors = Linear(nouns + weights[:, None] * means, logit_bias + MARGIN - weights * typical)
+    fitted = None
+    if classes > 1 and len(features) >= FIT_FROM * classes:
+        fold = torch.from_numpy(stratified_folds(members.numpy(), FOLDS))  # as in fit_examples
+        texts = features.new_empty(len(features), classes)
+        for k in fold.unique():
+            held_out = fold == k
+            means = class_means(features[~held_out], members[~held_out], classes)
+            texts[held_out] = logit_scale * features[held_out] @ nearest_words(means, words).mT
+        fitted = fit_examples(kind, features, members, classes, logit_scale=logit_scale, texts=texts)
+    return MixedScorer(columns, anchors, Linear(nouns, nouns.new_zeros(classes)), fitted)
 
 
-def fit_scorer(kind: str, features: Tensor, labels: Tensor, classes: int | None = None) -> Scorer:
-    """Fit the scores of examples (N, D) with labels (N,); all kinds have the scale of a cosine."""
-    classes = classes or int(labels.max()) + 1
-    if kind == "tip-adapter":
-        return tip_adapter(features, labels, classes)
-    means = class_means(features, labels, classes)
-    weights = means
-    if kind == "gda":
-        weights = gda(features, labels, classes, shrinkage=SHRINKAGE).weights
-        weights = weights * (means.square().sum() / (means * weights).sum())
-    return Linear(weights, means.new_zeros(classes))
-
-
-def member_scores(kind: str, features: Tensor, labels: Tensor) -> Tensor:
-    """Return the mean score (G,) of each class on its own held-out examples (ten folds), shrunk to a prior."""
-    classes = int(labels.max()) + 1
-    first = features[:1]
-    prior = fit_scorer(kind, first, labels.new_zeros(1))(MEMBER_COSINE * first)[0, 0]
-    fold = torch.from_numpy(stratified_folds(labels.numpy(), FOLDS))
-    scores = features.new_zeros(len(labels))
-    for k in fold.unique():
-        inside = fold != k
-        if inside.any():
-            held_out = fit_scorer(kind, features[inside], labels[inside], classes)(features[~inside])
-            scores[~inside] = held_out.gather(1, labels[~inside, None])[:, 0]
-    images = F.one_hot(labels, classes).sum(dim=0) - 1  # left in a fold, and zero for a class that cannot be held out
-    held_out_means = class_means(scores[:, None], labels, classes)[:, 0]
-    return (images * held_out_means + PRIOR_IMAGES * prior) / (images + PRIOR_IMAGES)
+def nearest_words(means: Tensor, words: Tensor) -> Tensor:
+    """Average the text features of the words (M, D) that fit mean image features (G, D) best: (G, D)."""
+    best = (means @ words.mT).topk(min(NOUNS, len(words)), dim=-1).indices
+    return words[best].mean(dim=1)

@@ -25,6 +25,7 @@ from scipy.special import expit
 from torch import Tensor
 
 from otpt.methods.batch import Batch
+from otpt.methods.method import Method
 from otpt.methods.preparation import Setup, System, register_system
 from otpt.methods.protocol import MULTI_LABEL, Protocol
 from otpt.methods.stages import Output
@@ -122,6 +123,6 @@ class MultiLabel(System):
         """See :class:`System`."""
         return [MultiLabelGroup(setup)]
 
-    def prompt_name(self, task: Task, protocol: Protocol) -> str:
+    def prompt_name(self, task: Task, protocol: Protocol, method: Method) -> str:
         """See :class:`System`."""
         return task.texts.name

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from otpt.errors import OtptError, cannot_read, unknown
 from otpt.methods.method import Method
-from otpt.plugins import load_installed_plugins
+from otpt.plugins import is_registered, load_installed_plugins, restorable
 from otpt.records import Frozen
 from otpt.registry import (
     AXES,
@@ -33,7 +33,7 @@ _PART = re.compile(r"([^\[\]]*)(?:\[([^\[\]]*)\])?", re.DOTALL)
 _PLUS = re.compile(r"\+(?![^\[]*\])")
 """A plus outside brackets; numbers may contain one, as in ``[lambda=1e+2]``."""
 
-_NAMES: dict[str, list[str]] = {"parts": [], "published": [], "field": []}
+_NAMES: dict[str, list[str]] = restorable({"parts": [], "published": [], "field": []})
 """Registered names in order of registration."""
 _make_method: Callable[..., Method] = Method
 """The constructor for fields from tables, which it validates."""
@@ -71,7 +71,7 @@ def register_methods(table: Mapping[str, object]) -> None:
     PARTS.update({name: _named_part(name, part) for name, part in tables.parts.items()})
     for key, added in (("parts", tables.parts), ("published", tables.published), ("field", tables.field)):
         names = _NAMES[key]
-        names += [name for name in added if name not in names]
+        _NAMES[key] = [*names, *(name for name in added if name not in names)]
 
 
 register_methods(tomllib.loads(resources.files(__package__).joinpath("methods.toml").read_text(encoding="utf-8")))
@@ -149,7 +149,7 @@ def _split(text: str, name: str) -> tuple[Part, str]:
     if match is None:
         raise OtptError(f"The method name {name!r} has misplaced brackets; expected a name such as 'o-tpt[lambda=6]'.")
     part = match[1].strip().lower()
-    if part in PARTS or (load_installed_plugins() and part in PARTS):
+    if is_registered(part, PARTS):
         return PARTS[part], ",".join(_trimmed(item) for item in (match[2] or "").split(","))
     near = difflib.get_close_matches(part, PARTS, n=3, cutoff=0.5)
     hint = f" Did you mean: {', '.join(near)}?" if near else ""

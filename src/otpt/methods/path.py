@@ -86,8 +86,10 @@ class PromptGroup:
         self.constants: dict[str, object] = {"logit_scale": state.logit_scale, PROMPT_STATE: state}
         if protocol.stream_length is not None:
             self.constants["stream_length"] = protocol.stream_length
-        official = protocol.official_precision
-        self._stages = [Stages(method, method.settings_for(*protocol.place), tower, official) for method in methods]
+        self._stages_by_recipe: dict[ViewRecipe, list[Stages]] = {}
+        for method, recipe in zip(methods, self.recipes, strict=True):
+            stages = Stages(method, method.settings_for(*protocol.place), tower, protocol.official_precision)
+            self._stages_by_recipe.setdefault(recipe, []).append(stages)
         self._configs: dict[str, TuningConfig] = {}
         for method in methods:
             config = method.tuning(*protocol.place) if method.tunes else None
@@ -99,8 +101,7 @@ class PromptGroup:
     def outputs(self, batch: Batch) -> list[list[Output]]:
         """Return the outputs of all images, method by method; images with the same number of views go together."""
         outputs: dict[tuple[str, int], Output] = {}
-        for recipe in dict.fromkeys(self.recipes):
-            stages = self._stages_of(recipe)
+        for recipe, stages in self._stages_by_recipe.items():
             counts = [recipe.n_views] * len(batch.images)
             if recipe.rounds:
                 counts = [self.views_needed(recipe, image.features.get(recipe.kind)) for image in batch.images]
@@ -117,16 +118,10 @@ class PromptGroup:
     def outputs_of_features(self, views: Tensor) -> list[Output]:
         """Return the outputs of one image given by its view features (1, V, D), method by method."""
         outputs: dict[str, Output] = {}
-        for recipe in dict.fromkeys(self.recipes):
-            stages = self._stages_of(recipe)
+        for recipe, stages in self._stages_by_recipe.items():
             (row,) = self._predict(stages, views[:, : recipe.n_views], None, [None], {})
             outputs |= {stage.method.name: output for stage, output in zip(stages, row, strict=True)}
         return [outputs[method.name] for method in self.methods]
-
-    def _stages_of(self, recipe: ViewRecipe) -> list[Stages]:
-        """Return the stages of the methods that see the views of a recipe."""
-        pairs = zip(self._stages, self.recipes, strict=True)
-        return [stages for stages, needed in pairs if needed == recipe]
 
     def views_needed(self, recipe: ViewRecipe, features: Tensor | None) -> int:
         """Return the number of views required for an image, given ``features`` (n, D) of its first views.
@@ -177,12 +172,9 @@ class PromptGroup:
             for stage in stages:
                 name = stage.method.name
                 is_open, from_gate = gates[name][i] if name in gates else (True, {})
-                state = start.with_extras(extras)
-                if is_open:
-                    state = self._adapt(stage, state, tuned, i)
-                state = state.with_extras(from_gate)
-                if stage.method.gate != NONE:
-                    state = state.with_extras({GATED: float(is_open)})
+                state = self._adapt(stage, start, tuned, i) if is_open else start
+                gated = {} if stage.method.gate == NONE else {GATED: float(is_open)}
+                state = replace(state, extras={**extras, **state.extras, **from_gate, **gated})
                 state = stage.calibrate(state)
                 outputs.append(stage.aggregate(state))
             return outputs

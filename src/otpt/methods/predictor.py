@@ -204,9 +204,11 @@ def _prepare(backbone: Backbone, tasks: Sequence[Task], protocol: Protocol, cach
     """Prepare the methods under each text; an init that uses no texts is prepared once."""
     groups: list[Group] = []
     for preparer, methods in by_preparer(protocol.methods):
-        by_prompt = {preparer.prompt_name(task, protocol): task for task in reversed(tasks)}
-        for prompt in dict.fromkeys(preparer.prompt_name(task, protocol) for task in tasks):
-            groups += preparer.prepare(Setup(backbone, by_prompt[prompt], protocol, methods, cache))
+        by_prompt: dict[str, Task] = {}
+        for task in tasks:
+            by_prompt.setdefault(preparer.prompt_name(task, protocol, methods[0]), task)
+        for task in by_prompt.values():
+            groups += preparer.prepare(Setup(backbone, task, protocol, methods, cache))
     return groups
 
 
@@ -242,7 +244,9 @@ def stream(
             return [error] * len(batch.images)
 
     for images in pipeline.batches(tasks):
-        _encode_rounds(images, pipeline, predictor_of)
+        in_rounds = [image for image in images if any(recipe.rounds for recipe in image.task.recipes)]
+        if in_rounds:
+            _encode_rounds(in_rounds, pipeline, predictor_of)
         pipeline.store(images)
         readable = [image for image in images if image.error is None]
         predictors = [predictor_of(image.task.key) for image in readable]
@@ -259,10 +263,9 @@ def stream(
 
 
 def _encode_rounds(
-    images: Sequence[EncodedImage[Key]], pipeline: FeaturePipeline, predictor_of: Callable[[Key], Predictor]
+    undecided: list[EncodedImage[Key]], pipeline: FeaturePipeline, predictor_of: Callable[[Key], Predictor]
 ) -> None:
     """Encode further views of images with a view budget until each is decided."""
-    undecided = [image for image in images if any(recipe.rounds for recipe in image.task.recipes)]
     while undecided:
         for image in undecided:
             image.missing = {} if image.error else predictor_of(image.task.key).missing_views(image)

@@ -114,8 +114,8 @@ class Preparer(Preparation, ABC):
     def prepare(self, setup: Setup) -> Sequence[Group]:
         """Return the prepared methods."""
 
-    def prompt_name(self, task: Task, protocol: Protocol) -> str:
-        """Return the name of the prompt in the results."""
+    def prompt_name(self, task: Task, protocol: Protocol, method: Method) -> str:
+        """Return the name of the prompt of a method in the results."""
         return self.name
 
     def facts(self, task: Task, protocol: Protocol, method: Method) -> Mapping[str, Json]:
@@ -215,7 +215,7 @@ def columns(tasks: Sequence[Task], protocol: Protocol, methods: Sequence[Method]
     prompts: dict[str, list[str]] = {}
     for method in methods:
         preparer = preparer_of(method)
-        prompts[method.name] = list(dict.fromkeys(preparer.prompt_name(task, protocol) for task in tasks))
+        prompts[method.name] = list(dict.fromkeys(preparer.prompt_name(task, protocol, method) for task in tasks))
     most = max(len(names) for names in prompts.values())
     pairs: list[Column] = []
     for position in range(most):
@@ -246,8 +246,10 @@ def check_fit(
         raise OtptError("No methods were given; expected at least one.")
     for method in methods:
         preparation = method.preparation
-        if not trained and (preparation.trained or method.sees_all_first):
-            why = "predicts with a network trained for it" if preparation.trained else "sees all images of a set first"
+        if not trained and (preparation.own_network or method.sees_all_first):
+            why = "sees all images of a set first"
+            if preparation.own_network:
+                why = "predicts with a network trained for it"
             raise OtptError(f"Method {method.name!r} {why}; run it with 'otpt evaluate' or otpt.evaluation.evaluate.")
         _check_backbone(backbone, task, method)
         protocol.recipe_for(method)
@@ -337,7 +339,7 @@ def text_state(
 def prompt_facts(task: Task, protocol: Protocol, method: Method) -> dict[str, Json]:
     """Describe the initial prompt of a method, or the system that replaces it, as plain data."""
     preparer = preparer_of(method)
-    facts: dict[str, Json] = {"name": preparer.prompt_name(task, protocol)}
+    facts: dict[str, Json] = {"name": preparer.prompt_name(task, protocol, method)}
     for each in (preparer,) if isinstance(preparer, Init) else (init_of(method), preparer):
         facts |= each.facts(task, protocol, method)
         if not type(each).__module__.startswith("otpt."):

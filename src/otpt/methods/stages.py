@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from otpt.calibration import fixed_temperature, probabilities
-from otpt.errors import OtptError
+from otpt.errors import OtptError, describe_error
 from otpt.methods.method import Method
 from otpt.methods.state import PromptState, Scores, mean_cosine
 from otpt.registry import (
@@ -29,7 +29,6 @@ from otpt.registry import (
     STATE,
     Component,
     describe,
-    reason,
 )
 
 KEPT_INIT = "init-kept"
@@ -284,7 +283,7 @@ def call_function(
         shapes = [f"{key} of shape {tuple(value.shape)}" for key, value in inputs.items() if isinstance(value, Tensor)]
         seen = f", which has {', '.join(shapes)}" if shapes else ""
         raise OtptError(
-            f"The {kind} {component.name!r} failed on the image {name!r}{seen}: {reason(error)}."
+            f"The {kind} {component.name!r} failed on the image {name!r}{seen}: {describe_error(error)}."
         ) from error
     extras: Extras = {}
     if isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], Mapping):

@@ -9,11 +9,12 @@ No model is needed. :mod:`otpt.report.figures` and :mod:`otpt.report.page` are i
 
 from otpt.report.comparison import Comparison, Difference, compare_methods, comparison_table, gap, ranked
 from otpt.report.formats import FORMATS, Table, render
+from otpt.report.layouts import build_tables
 from otpt.report.paper_comparison import compare_with_paper
 from otpt.report.papers import LAYOUTS, PAPERS, Paper, get_paper, paper_table, published
 from otpt.report.results import ResultKey, Results, open_models, open_results
 from otpt.report.rows import confusions, per_class
-from otpt.report.tables import build_tables, evaluation_table, metric_tables
+from otpt.report.tables import evaluation_table, metric_tables
 
 __all__ = [
     "FORMATS", "LAYOUTS", "PAPERS", "Comparison", "Difference", "Paper", "ResultKey", "Results", "Table",

@@ -20,8 +20,8 @@ from scipy.special import bdtr
 from otpt.errors import OtptError
 from otpt.metrics import METRICS, Interval
 from otpt.metrics.bootstrap import centred, centred_interval, resample_weights
-from otpt.report.papers import choose
 from otpt.report.results import FEW, LEVEL, ResultKey, Results, check_names
+from otpt.report.selection import choose
 from otpt.runs import Rows
 
 RESAMPLES = 1000
@@ -90,16 +90,16 @@ class Comparison:
 
     def better(self, metric: str) -> str | None:
         """Return the significantly better method, or None."""
-        each, cost = self.differences[metric], METRICS[metric].cost
-        if each.is_noise or cost(each.a) == cost(each.b):
+        result, cost = self.differences[metric], METRICS[metric].cost
+        if result.is_noise or cost(result.a) == cost(result.b):
             return None
-        return self.a if cost(each.a) < cost(each.b) else self.b
+        return self.a if cost(result.a) < cost(result.b) else self.b
 
     def as_dict(self) -> dict[str, object]:
         """Return plain data."""
         rows = [
-            {**asdict(each), "difference": each.difference, "better": self.better(metric)}
-            for metric, each in self.differences.items()
+            {**asdict(result), "difference": result.difference, "better": self.better(metric)}
+            for metric, result in self.differences.items()
         ]
         return {**asdict(self), "differences": rows, "conclusion": self.conclusion}
 
@@ -109,13 +109,13 @@ class Comparison:
         where = "Over all data sets" if self.dataset == ALL else f"On {self.dataset}"
         words = []
         for metric, better, noun in (("accuracy", "more accurate", "accuracy"), ("ece", "better calibrated", "ECE")):
-            each, best = self.differences[metric], self.better(metric)
+            result, best = self.differences[metric], self.better(metric)
             if best is None:
-                words.append(f"the difference in {noun} may be chance (p = {each.p:.3g})")
+                words.append(f"the difference in {noun} may be chance (p = {result.p:.3g})")
             else:
                 other = self.b if best == self.a else self.a
-                points = f"{100 * abs(each.difference):.2f} points"
-                words.append(f"{best} is {better} than {other} by {points} (p = {each.p:.3g})")
+                points = f"{100 * abs(result.difference):.2f} points"
+                words.append(f"{best} is {better} than {other} by {points} (p = {result.p:.3g})")
         if self.images < FEW:
             words.append(f"with fewer than {FEW} images, most of an ECE may be bias")
         if self.partial:
@@ -143,19 +143,22 @@ def compare_methods(
         raise OtptError(f"Method {a!r} was given twice; expected two different methods.")
     pairs: dict[str, list[tuple[ResultKey, ResultKey]]] = {}
     for dataset in check_names("data set", datasets, results.datasets):
-        own = choose(results, [dataset], [a, b], prompt)
-        found = [pair for pair in product(own.keys_of(method=a), own.keys_of(method=b)) if _is_pair(*pair)]
-        if found:
-            pairs[dataset] = found
-            if not saw_same_images(results, [[pair[k] for pair in found] for k in (0, 1)]):
+        chosen = choose(results, [dataset], [a, b], prompt)
+        candidates = product(chosen.keys_of(method=a), chosen.keys_of(method=b))
+        of_dataset = [pair for pair in candidates if _is_pair(*pair)]
+        if of_dataset:
+            pairs[dataset] = of_dataset
+            if not saw_same_images(results, [[pair[k] for pair in of_dataset] for k in (0, 1)]):
                 raise OtptError(
                     f"{a!r} and {b!r} have not predicted the same images of {dataset!r}, so they cannot be compared; "
                     "finish both runs."
                 )
     if not pairs:
         raise OtptError(f"No data set of the runs has both {a!r} and {b!r} under one prompt and seed.")
-    groups = [[dataset] for dataset in pairs] + ([list(pairs)] if len(pairs) > 1 else [])
-    return [_compare(results, a, b, {name: pairs[name] for name in group}, resamples, level) for group in groups]
+    comparisons = [_compare(results, (a, b), {dataset: pairs[dataset]}, resamples, level) for dataset in pairs]
+    if len(pairs) > 1:
+        comparisons.append(_compare(results, (a, b), pairs, resamples, level))
+    return comparisons
 
 
 def _is_pair(a: ResultKey, b: ResultKey) -> bool:
@@ -165,49 +168,53 @@ def _is_pair(a: ResultKey, b: ResultKey) -> bool:
 
 def _compare(
     results: Results,
-    a: str,
-    b: str,
+    methods: tuple[str, str],
     pairs: Mapping[str, Sequence[tuple[ResultKey, ResultKey]]],
     resamples: int,
     level: float,
 ) -> Comparison:
-    every = [pair for own in pairs.values() for pair in own]
-    first, second = (resample(results, COMPARED, [pair[k] for pair in every], resamples=resamples) for k in (0, 1))
-    found = {metric: difference(first[metric], second[metric], level=level) for metric in COMPARED}
-    correct = [[results.rows(key).correct for key in pair] for pair in every]
-    only_a, only_b = (sum(int((each[k] & ~each[1 - k]).sum()) for each in correct) for k in (0, 1))
-    seeds = tuple(dict.fromkeys(key.seed for key, _ in every))
-    if len(seeds) == 1 and len(every) == len(pairs):
-        found["accuracy"] = replace(found["accuracy"], p=mcnemar_p(only_a, only_b))
+    """Compare two methods by the pairs of their results on each data set."""
+    all_pairs = [pair for of_dataset in pairs.values() for pair in of_dataset]
+    first = resample(results, COMPARED, [key for key, _ in all_pairs], resamples=resamples)
+    second = resample(results, COMPARED, [key for _, key in all_pairs], resamples=resamples)
+    differences = {metric: difference(first[metric], second[metric], level=level) for metric in COMPARED}
+    only_a = only_b = 0
+    for key_a, key_b in all_pairs:
+        correct_a, correct_b = results.rows(key_a).correct, results.rows(key_b).correct
+        only_a += int((correct_a & ~correct_b).sum())
+        only_b += int((correct_b & ~correct_a).sum())
+    seeds = tuple(dict.fromkeys(key.seed for key, _ in all_pairs))
+    if len(seeds) == 1 and len(all_pairs) == len(pairs):
+        differences["accuracy"] = replace(differences["accuracy"], p=mcnemar_p(only_a, only_b))
     return Comparison(
         dataset=ALL if len(pairs) > 1 else next(iter(pairs)),
-        a=a,
-        b=b,
+        a=methods[0],
+        b=methods[1],
         seeds=seeds,
-        images=sum(len(results.rows(own[0][0])) for own in pairs.values()),
+        images=sum(len(results.rows(of_dataset[0][0])) for of_dataset in pairs.values()),
         only_a=only_a,
         only_b=only_b,
-        partial=any(results.score(key)["partial"] for pair in every for key in pair),
-        differences=found,
+        partial=any(results.require_score(key)["partial"] for pair in all_pairs for key in pair),
+        differences=differences,
     )
 
 
 def comparison_table(comparisons: Sequence[Comparison], level: float = LEVEL) -> pd.DataFrame:
     """Format comparisons as a table of strings with one line per data set and metric."""
     lines = []
-    for each in comparisons:
-        for metric, one in each.differences.items():
+    for comparison in comparisons:
+        for metric, result in comparison.differences.items():
             show = METRICS[metric].format
             lines.append(
                 {
-                    "data set": each.dataset if metric == COMPARED[0] else "",
+                    "data set": comparison.dataset if metric == COMPARED[0] else "",
                     "metric": METRICS[metric].heading,
-                    each.a: show(one.a),
-                    each.b: show(one.b),
-                    "difference": show(one.difference),
-                    f"{100 * level:g} %": f"{show(one.low)} … {show(one.high)}",
-                    "p": f"{one.p:.3g}",
-                    "better": each.better(metric) or "–",
+                    comparison.a: show(result.a),
+                    comparison.b: show(result.b),
+                    "difference": show(result.difference),
+                    f"{100 * level:g} %": f"{show(result.low)} … {show(result.high)}",
+                    "p": f"{result.p:.3g}",
+                    "better": comparison.better(metric) or "–",
                 }
             )
     return pd.DataFrame(lines)
@@ -218,23 +225,24 @@ def ranked(
 ) -> dict[str, float]:
     """Return methods with their mean over data sets and seeds, best first; incomplete methods are skipped."""
     names = list(datasets or results.datasets)
-    found = {}
+    averages = {}
     for method in results.methods:
         try:
-            own = choose(results, names, [method], prompt).frame
+            scores = choose(results, names, [method], prompt).frame
         except OtptError:  # several prompts
             continue
-        means = own.groupby("dataset")[metric].mean()
-        if len(means) == len(names) and own[metric].notna().all():
-            found[method] = float(means[names].sum() / len(names))
-    return dict(sorted(found.items(), key=lambda item: METRICS[metric].cost(item[1])))
+        means = scores.groupby("dataset")[metric].mean()
+        if len(means) == len(names) and scores[metric].notna().all():
+            averages[method] = float(means[names].sum() / len(names))
+    return dict(sorted(averages.items(), key=lambda item: METRICS[metric].cost(item[1])))
 
 
 def gap(results: Results, metric: str, a: Sequence[ResultKey], b: Sequence[ResultKey]) -> Difference | None:
     """Compare two methods by their results; None unless both saw the same images under the same seeds."""
     if not saw_same_images(results, [a, b]):
         return None
-    first, second = (resample(results, [metric], keys)[metric] for keys in (a, b))
+    first = resample(results, [metric], a)[metric]
+    second = resample(results, [metric], b)[metric]
     return difference(first, second)
 
 
@@ -246,7 +254,8 @@ def saw_same_images(results: Results, sides: Sequence[Sequence[ResultKey]]) -> b
             return False
         seen.append([(key.dataset, key.seed, results.rows(key).ids) for key in keys])
     of_datasets = {(dataset, ids) for dataset, _, ids in seen[0]}
-    return all(each == seen[0] for each in seen) and len(of_datasets) == len({dataset for dataset, _ in of_datasets})
+    is_same = all(images == seen[0] for images in seen)
+    return is_same and len(of_datasets) == len({dataset for dataset, _ in of_datasets})
 
 
 def resample(
@@ -258,16 +267,17 @@ def resample(
     by_dataset: dict[str, list[Rows]] = {}
     for key in keys:
         by_dataset.setdefault(key.dataset, []).append(results.rows(key))
-    estimates, values = dict.fromkeys(metrics, 0.0), {metric: np.zeros(resamples) for metric in metrics}
+    estimates = dict.fromkeys(metrics, 0.0)
+    values = {metric: np.zeros(resamples) for metric in metrics}
     for position, replicates in enumerate(by_dataset.values()):
         n = len(replicates[0])
-        if any(each.ids != replicates[0].ids for each in replicates):
+        if any(rows.ids != replicates[0].ids for rows in replicates):
             raise OtptError("The seeds did not see the same images, so these cannot be resampled; finish the run.")
 
         def mean(metric: str, weights: Floats, replicates: Sequence[Rows] = replicates) -> Floats:
-            bins = {"n_bins": results.n_bins, "side": results.side}
-            found = [METRICS[metric].resampled(each, weights, **bins) for each in replicates]
-            return np.asarray(np.mean(found, axis=0), np.float64)
+            resampled = METRICS[metric].resampled
+            parts = [resampled(rows, weights, n_bins=results.n_bins, side=results.side) for rows in replicates]
+            return np.asarray(np.mean(parts, axis=0), np.float64)
 
         # one data set is drawn as otpt.metrics.bootstrap draws it; each further one differently
         start = 0
@@ -285,8 +295,9 @@ def resample(
 def difference(a: Resampled, b: Resampled, *, level: float = LEVEL) -> Difference:
     """Compare two methods on the same images by their paired resamples."""
     estimate, values = a.estimate - b.estimate, a.values - b.values
-    found = centred_interval(estimate, values, level)
-    return Difference(a.metric, a.estimate, b.estimate, found.low, found.high, bootstrap_p(centred(estimate, values)))
+    interval = centred_interval(estimate, values, level)
+    p = bootstrap_p(centred(estimate, values))
+    return Difference(a.metric, a.estimate, b.estimate, interval.low, interval.high, p)
 
 
 def bootstrap_p(differences: Floats) -> float:

@@ -7,14 +7,15 @@ import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from textwrap import fill
-from typing import Any
+from typing import TypedDict
 
 import pandas as pd
 
 from otpt.errors import unknown
-from otpt.files import csv_cell
+from otpt.files import Json, csv_cell
 from otpt.metrics import METRICS
-from otpt.report.papers import DEVIATION, dataset_title, method_title, metric_title
+from otpt.report.selection import DEVIATION
+from otpt.report.titles import dataset_title, method_title, metric_title
 
 FORMATS = ("terminal", "markdown", "csv", "latex", "json")
 NOTHING = "–"
@@ -35,6 +36,28 @@ _MARKDOWN = frozenset("\\`*_{}[]<>()#|~!$&")
 _TITLES: dict[str, Callable[[str], str]] = {
     "dataset": dataset_title, "method": method_title, "prompt": str, "metric": metric_title,
 }  # fmt: skip
+
+
+class Cell(TypedDict):
+    """One number of a table: a row of :attr:`Table.cells`."""
+
+    dataset: str
+    method: str
+    prompt: str
+    metric: str
+    value: float
+    deviation: float
+    low: float
+    high: float
+    paper: float
+    difference: float
+    best: bool
+    tie: bool
+    partial: bool
+    wrong: bool
+
+
+CellText = Callable[[Cell], str]
 
 
 @dataclass(frozen=True)
@@ -70,10 +93,10 @@ class Table:
 
     def cell(self, **keys: str) -> pd.Series:
         """Return the cell with these keys: ``table.cell(method="o-tpt", metric="ece", dataset="dtd")``."""
-        found = self.cells
+        cells = self.cells
         for name, value in keys.items():
-            found = found[found[name] == value]
-        return found.iloc[0]
+            cells = cells[cells[name] == value]
+        return cells.iloc[0]
 
     def to_text(self, width: int | None = None) -> str:
         """Format as aligned columns, wrapped to the width; a star marks the best value."""
@@ -102,18 +125,18 @@ class Table:
     def to_csv(self) -> str:
         """Format as CSV with unrounded numbers; ``kind`` is value, deviation, low, high, paper …"""
         lines = []
-        for key, cells in self._groups():
+        for key, group in self.cells.groupby(list(self.rows), sort=False):
             names = dict(zip(self.rows, map(csv_cell, key), strict=True))
-            partial = [column for column, cell in cells.items() if cell["partial"]]
+            partial = group.loc[group["partial"].astype(bool), self.columns]
             for kind in NUMBERS:
-                numbers = {csv_cell(column): cell[kind] for column, cell in cells.items()}
-                if kind == "value" or not pd.isna(list(numbers.values())).all():
-                    note = f"in progress: {'; '.join(partial)}" if partial and kind == "value" else ""
+                if kind == "value" or group[kind].notna().any():
+                    numbers = dict(zip(map(csv_cell, group[self.columns]), group[kind], strict=True))
+                    note = f"in progress: {'; '.join(partial)}" if len(partial) and kind == "value" else ""
                     lines.append({"table": csv_cell(self.title), **names, "kind": kind, **numbers, "notes": note})
         heads = ["table", *self.rows, "kind", *map(csv_cell, dict.fromkeys(self.cells[self.columns])), "notes"]
         return str(pd.DataFrame(lines, columns=heads).to_csv(index=False, lineterminator="\n"))
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Json]:
         """Return all cells as plain data, with None for nan."""
         cells = self.cells[[*KEYS, *NUMBERS, *FLAGS]].astype(object)
         return {
@@ -136,10 +159,10 @@ class Table:
     def _names(self) -> int:
         return len(self.rows) - self.stacked
 
-    def _groups(self) -> Iterator[tuple[tuple[str, ...], dict[str, dict[str, Any]]]]:
+    def _groups(self) -> Iterator[tuple[tuple[str, ...], dict[str, Cell]]]:
         """Yield the keys of each line and its cells by column."""
-        for key, own in self.cells.groupby(list(self.rows), sort=False):
-            yield key, {cell[self.columns]: cell for cell in own.to_dict("records")}
+        for key, group in self.cells.groupby(list(self.rows), sort=False):
+            yield key, dict(zip(group[self.columns], group.to_dict("records"), strict=True))
 
     def _strings(
         self, escape: Callable[[str], str], best: str, tie: str, other: str = "{}", *, group: str = ""
@@ -165,14 +188,14 @@ class Table:
                 texts = []
                 for column in columns:
                     cell = cells.get(column)
-                    pattern = other if cell is None or head else best if cell["best"] else tie if cell["tie"] else other
+                    pattern = other
+                    if cell is not None and not head:
+                        pattern = best if cell["best"] else tie if cell["tie"] else other
                     texts += [pattern.format(NOTHING if cell is None else escape(kind(cell))) for kind in kinds]
                 lines.append([*([*[""] * (len(names) - 1), escape(head)] if head else names), *texts])
         return pd.DataFrame(lines, columns=pd.Index(heads))
 
-    def _lines(
-        self, cells: dict[str, dict[str, Any]]
-    ) -> Iterator[tuple[str, tuple[Callable[[dict[str, Any]], str], ...]]]:
+    def _lines(self, cells: Mapping[str, Cell]) -> Iterator[tuple[str, tuple[CellText, ...]]]:
         """Yield the head and the text functions of a line and of the lines below it."""
         if self.across:
             yield "", (number_text, _theirs, _difference)
@@ -204,32 +227,34 @@ def render(tables: Sequence[Table], form: str, *, width: int | None = None) -> s
 
 def text_table(strings: pd.DataFrame, names: int, width: int | None = None) -> str:
     """Align strings in columns; the first ``names`` columns are repeated when others wrap."""
-    columns = [[str(head), *strings.iloc[:, at]] for at, head in enumerate(strings.columns)]
-    padded = [
-        [cell.ljust(size) if at < names else cell.rjust(size) for cell in own]
-        for at, own in enumerate(columns)
-        for size in [max(map(len, own))]
-    ]
-    left = padded[:names]
+    columns = []
+    for at, head in enumerate(strings.columns):
+        cells = [str(head), *strings.iloc[:, at]]
+        size = max(map(len, cells))
+        columns.append([cell.ljust(size) if at < names else cell.rjust(size) for cell in cells])
+    left = columns[:names]
     parts: list[list[list[str]]] = [[]]
-    for own in padded[names:]:
-        used = sum(len(each[0]) + 2 for each in [*left, *parts[-1]])
-        if parts[-1] and width is not None and used + len(own[0]) > width:
+    for column in columns[names:]:
+        used = sum(len(neighbour[0]) + 2 for neighbour in [*left, *parts[-1]])
+        if parts[-1] and width is not None and used + len(column[0]) > width:
             parts.append([])
-        parts[-1].append(own)
-    blocks = ("\n".join("  ".join(line).rstrip() for line in zip(*left, *part, strict=True)) for part in parts)
+        parts[-1].append(column)
+    blocks = []
+    for part in parts:
+        lines = ["  ".join(line).rstrip() for line in zip(*left, *part, strict=True)]
+        blocks.append("\n".join(lines))
     return "\n\n".join(blocks)
 
 
 def shown(metric: str, value: float) -> str:
     """Format a number of a cell."""
-    if metric.removesuffix(DEVIATION) in METRICS:
-        found = METRICS[metric.removesuffix(DEVIATION)]
-        return found.format(value / 100.0 if found.unit == "%" else value)
-    return f"{value:.2f}"
+    base = METRICS.get(metric.removesuffix(DEVIATION))
+    if base is None:
+        return f"{value:.2f}"
+    return base.format(value / 100.0 if base.unit == "%" else value)
 
 
-def number_text(cell: Mapping[str, Any]) -> str:
+def number_text(cell: Cell) -> str:
     """Format the number of a cell with its deviation over seeds."""
     if pd.isna(cell["value"]):
         return NOTHING
@@ -239,17 +264,17 @@ def number_text(cell: Mapping[str, Any]) -> str:
     return f"{text}…" if cell["partial"] else text
 
 
-def _range(cell: Mapping[str, Any]) -> str:
+def _range(cell: Cell) -> str:
     if pd.isna(cell["low"]):
         return NOTHING
     return f"{shown(cell['metric'], cell['low'])}–{shown(cell['metric'], cell['high'])}"
 
 
-def _theirs(cell: dict[str, Any]) -> str:
+def _theirs(cell: Cell) -> str:
     return NOTHING if pd.isna(cell["paper"]) else f"{shown(cell['metric'], cell['paper'])}{' !' * bool(cell['wrong'])}"
 
 
-def _difference(cell: dict[str, Any]) -> str:
+def _difference(cell: Cell) -> str:
     if pd.isna(cell["difference"]):
         return NOTHING
     text = shown(cell["metric"], cell["difference"])
@@ -270,7 +295,7 @@ def _markdown(text: str) -> str:
     return "".join(f"\\{c}" if c in _MARKDOWN else c for c in _plain(text))
 
 
-def _json(data: Any) -> str:
+def _json(data: Json) -> str:
     return json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 

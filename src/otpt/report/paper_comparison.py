@@ -7,7 +7,8 @@ classes, averages over exactly the paper's data sets. Other differences are note
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import pandas as pd
 
@@ -15,17 +16,18 @@ from otpt.data.registered import find_entry
 from otpt.errors import OtptError
 from otpt.report.formats import Table
 from otpt.report.papers import (
-    AVERAGE,
     Paper,
     get_paper,
     mark_errata,
     method_key,
+    own_note,
     paper_backbone,
     printed_values,
     table_datasets,
 )
 from otpt.report.results import Results, check_names
-from otpt.report.tables import make_cells, own_note, progress_notes
+from otpt.report.selection import AVERAGE
+from otpt.report.tables import make_cells, progress_notes
 
 METRICS = ("accuracy", "ece")
 _VIEWS = re.compile(r"\bn=(\d+) augmix=(on|off)\b")
@@ -49,77 +51,112 @@ def compare_with_paper(
     """
     source = get_paper(paper)
     backbone = backbone or _backbone(results, source)
-    names = check_names("data set", datasets, results.datasets)
+    chosen = check_names("data set", datasets, results.datasets)
     shown = check_names("method", methods, results.methods)
     prompts = check_names("prompt", None if prompt is None else [prompt], results.prompts)
     ours = {method_key(method): method for method in shown}
-    strange = [name for name in names if not _is_registered(results, name)]
+    strange = [name for name in chosen if not _is_registered(results, name)]
+    comparable = [name for name in chosen if name not in strange]
     numbers = source.numbers[source.numbers["backbone"] == backbone]
-    found, reasons = [], []
+    compared: list[Table] = []
+    reasons: list[_Reason] = []
     for number, printed in numbers.groupby("table", sort=False):
         if tables is not None and number not in tables:
             continue
-        held = table_datasets(printed)
-        shared = {ours[method_key(m)]: m for m in dict.fromkeys(printed["method"]) if method_key(m) in ours}
-        cells = _joined(results, printed, [n for n in names if n not in strange], shared, prompts)
-        lacking = [name for name in held if name not in names or name in strange]
+        theirs = dict.fromkeys(printed["method"])
+        shared = {ours[method_key(name)]: name for name in theirs if method_key(name) in ours}
+        cells = _joined(results, printed, comparable, shared, prompts)
         if not cells.empty:
             cells, errata = mark_errata(cells, printed, shared)
-            notes = [*_notes(results, source, printed, cells, shared), *errata]
-            for name in (each for each in strange if each in held):
-                other = f"The runs' {name!r} has other classes than the data set of that name, so it is not compared."
-                notes.append(own_note(name) if results.is_own(name) else other)
-            several = set(cells["prompt"]) != {printed["prompt"].iloc[0]}
-            rows = ("dataset", "method", "prompt") if several else ("dataset", "method")
+            notes = [
+                *_notes(results, source, printed, cells, shared),
+                *errata,
+                *_strange_notes(results, printed, strange),
+            ]
+            has_prompts = set(cells["prompt"]) != {printed["prompt"].iloc[0]}
+            rows = ("dataset", "method", "prompt") if has_prompts else ("dataset", "method")
             title = f"{source.title}, {backbone}: {number}"
-            found.append(Table(str(number), title, cells, rows, "metric", tuple(notes), paper=str(number), across=True))
+            table = Table(str(number), title, cells, rows, "metric", tuple(notes), paper=str(number), across=True)
+            compared.append(table)
         elif shared and printed["metric"].isin(METRICS).any():
-            words = f"its {backbone} numbers of {', '.join(shared.values())} need {', '.join(lacking)}"
-            known = words if lacking else f"it averages over data sets that are not known here ({', '.join(shared)})"
-            reasons.append((len(lacking) - len(held), len(lacking), known))
-    if not found:
-        theirs = f"on {backbone} it has {', '.join(dict.fromkeys(numbers['method']))}, the runs hold {', '.join(shown)}"
-        reason = min(reasons)[-1] if reasons else theirs
-        others = f"; not registered data sets with their own classes: {', '.join(strange)}" if strange else ""
-        raise OtptError(f"These runs share no results with the paper {paper!r}: {reason}{others}.")
-    return found
+            reasons.append(_reason(printed, comparable, shared))
+    if not compared:
+        theirs_and_ours = f"{', '.join(dict.fromkeys(numbers['method']))}, the runs hold {', '.join(shown)}"
+        reason = min(reasons).words if reasons else f"on {backbone} it has {theirs_and_ours}"
+        hint = f"; not registered data sets with their own classes: {', '.join(strange)}" if strange else ""
+        raise OtptError(f"These runs share no results with the paper {paper!r}: {reason}{hint}.")
+    return compared
+
+
+class _Reason(NamedTuple):
+    """Why a table of a paper has no number to compare; the smallest is the closest one."""
+
+    minus_shared: int
+    missing: int
+    words: str
+
+
+def _reason(printed: pd.DataFrame, datasets: Collection[str], methods: Mapping[str, str]) -> _Reason:
+    """Say what is missing for a comparison with a table that shares methods with the runs."""
+    of_table = table_datasets(printed)
+    missing = [name for name in of_table if name not in datasets]
+    backbone = printed["backbone"].iloc[0]
+    if missing:
+        words = f"its {backbone} numbers of {', '.join(methods.values())} need {', '.join(missing)}"
+    else:
+        words = f"it averages over data sets that are not known here ({', '.join(methods)})"
+    return _Reason(len(missing) - len(of_table), len(missing), words)
+
+
+def _strange_notes(results: Results, printed: pd.DataFrame, strange: Sequence[str]) -> Iterator[str]:
+    """Yield notes on data sets that have the name of one of the paper's, but are others."""
+    of_table = table_datasets(printed)
+    for name in strange:
+        if name in of_table and results.is_own(name):
+            yield own_note(name)
+        elif name in of_table:
+            yield f"The runs' {name!r} has other classes than the data set of that name, so it is not compared."
 
 
 def _joined(
-    results: Results, printed: pd.DataFrame, datasets: Collection[str], methods: dict[str, str], prompts: Sequence[str]
+    results: Results,
+    printed: pd.DataFrame,
+    datasets: Collection[str],
+    methods: Mapping[str, str],
+    prompts: Sequence[str],
 ) -> pd.DataFrame:
     """Join the cells of shared data sets and methods with the printed numbers."""
-    held = table_datasets(printed)
-    groups: dict[str, Sequence[str]] = {name: [name] for name in held if name in datasets}
-    if len(held) > 1 and len(groups) == len(held):
-        groups[AVERAGE] = held
+    of_table = table_datasets(printed)
+    groups: dict[str, Sequence[str]] = {name: [name] for name in of_table if name in datasets}
+    if len(of_table) > 1 and len(groups) == len(of_table):
+        groups[AVERAGE] = of_table
     parts = []
     for prompt in prompts:
-        own = results.select(prompt=prompt)
-        own = own[own["dataset"].isin(held) & own["method"].isin(list(methods))]
-        parts.append(
-            make_cells(results.narrow(own, held, [m for m in methods if m in set(own["method"])]), groups, METRICS)
-        )
+        scores = results.select(prompt=prompt)
+        scores = scores[scores["dataset"].isin(of_table) & scores["method"].isin(list(methods))]
+        with_prompt = [method for method in methods if method in set(scores["method"])]
+        parts.append(make_cells(results.narrow(scores, of_table, with_prompt), groups, METRICS))
     cells = pd.concat(parts, ignore_index=True).assign(best=False)
-    cells["paper"] = printed_values(cells, printed, held, methods)
+    cells["paper"] = printed_values(cells, printed, of_table, methods)
     cells["difference"] = cells["value"] - cells["paper"]
-    known = cells.groupby(["dataset", "method", "prompt"])[["value", "paper"]].transform("count")
-    cells = cells[(known["value"] > 0) & (known["paper"] > 0)]
+    counts = cells.groupby(["dataset", "method", "prompt"])[["value", "paper"]].transform("count")
+    cells = cells[(counts["value"] > 0) & (counts["paper"] > 0)]
     order = [*groups]
     return cells.sort_values("dataset", key=lambda names: names.map(order.index), kind="stable")
 
 
 def _backbone(results: Results, paper: Paper) -> str:
     """Return the paper's name of the runs' backbone with OpenAI's weights."""
-    architecture, name = results.runs[0].config.backbone.architecture, results.model
-    found, known = paper_backbone(architecture), list(dict.fromkeys(paper.numbers["backbone"]))
-    family, _, tag = name.partition("/")
-    if found not in known or (family == architecture and tag not in {"", "openai"}):
+    architecture = results.runs[0].config.backbone.architecture
+    backbone = paper_backbone(architecture)
+    backbones = list(dict.fromkeys(paper.numbers["backbone"]))
+    family, _, tag = results.model.partition("/")
+    if backbone not in backbones or (family == architecture and tag not in {"", "openai"}):
         raise OtptError(
-            f"The paper {paper.name!r} has numbers of {' or '.join(known)} with OpenAI's weights, and these runs are "
-            f"of {name!r}; evaluate with one of those backbones, such as --backbone ViT-B-16/openai."
+            f"The paper {paper.name!r} has numbers of {' or '.join(backbones)} with OpenAI's weights, and these runs "
+            f"are of {results.model!r}; evaluate with one of those backbones, such as --backbone ViT-B-16/openai."
         )
-    return found
+    return backbone
 
 
 def _is_registered(results: Results, name: str) -> bool:
@@ -134,7 +171,7 @@ def _is_registered(results: Results, name: str) -> bool:
 
 
 def _notes(
-    results: Results, paper: Paper, printed: pd.DataFrame, cells: pd.DataFrame, methods: dict[str, str]
+    results: Results, paper: Paper, printed: pd.DataFrame, cells: pd.DataFrame, methods: Mapping[str, str]
 ) -> list[str]:
     prompt, backbone = printed["prompt"].iloc[0], printed["backbone"].iloc[0]
     by_source: dict[str, list[str]] = {}
@@ -143,8 +180,11 @@ def _notes(
     notes = [*progress_notes(results), paper.describe(backbone, prompt)]
     words = (f"{', '.join(names)}: {who}" for who, names in by_source.items())
     notes.append(f"Measured: {'; '.join(words)}.")
-    found = list(dict.fromkeys(_differences(results, paper, table_datasets(printed), cells)))
-    notes.append(f"The runs differ: {'; '.join(found)}." if found else "The runs follow this protocol where stated.")
+    differences = list(dict.fromkeys(_differences(results, paper, table_datasets(printed), cells)))
+    if differences:
+        notes.append(f"The runs differ: {'; '.join(differences)}.")
+    else:
+        notes.append("The runs follow this protocol where stated.")
     if set(cells["prompt"]) - {prompt}:
         notes.append(f"The paper's prompt is {prompt!r}.")
     return notes
@@ -159,14 +199,17 @@ def _differences(results: Results, paper: Paper, datasets: Sequence[str], cells:
         yield f"{len(results.seeds)} seed{'s' * (len(results.seeds) > 1)} instead of {paper.seeds}"
     if paper.n_bins is not None and results.n_bins != paper.n_bins:
         yield f"{results.n_bins} bins instead of {paper.n_bins}"
-    shown, compared = set(cells["dataset"]), set(zip(cells["method"], cells["prompt"], strict=True))
-    for dataset in (each for each in datasets if each in shown or AVERAGE in shown):
-        entry, held = find_entry(dataset), results.images_of(dataset)
-        if entry is not None and entry.test_images not in {None, held}:
-            yield f"{held} of {entry.test_images} images of {dataset}"
+    shown = set(cells["dataset"])
+    compared = set(zip(cells["prompt"], cells["method"], strict=True))
+    for dataset in datasets:
+        if dataset not in shown and AVERAGE not in shown:
+            continue
+        entry, images = find_entry(dataset), results.images_of(dataset)
+        if entry is not None and entry.test_images not in {None, images}:
+            yield f"{images} of {entry.test_images} images of {dataset}"
         for column in (column for config in results.configs_of(dataset) for column in config.columns):
             views = _VIEWS.search(column.views or "")
-            if views is None or column.key[::-1] not in compared:
+            if views is None or column.key not in compared:
                 continue
             count, mixed, wanted = int(views[1]), views[2], paper.mixes(dataset)
             if paper.views is not None and count not in {1, paper.views}:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TypedDict, Unpack
 
 import pandas as pd
 
@@ -20,6 +20,7 @@ from otpt.data import Dataset, load_dataset
 from otpt.data.emoji import GROUPS, SHIFTS
 from otpt.data.registered import find_entry
 from otpt.errors import OtptError
+from otpt.files import Json
 from otpt.methods import get_method
 from otpt.report.papers import BACKBONES, LAYOUTS, OTPT, Paper, get_paper, table_datasets
 from otpt.report.results import check_names
@@ -114,7 +115,7 @@ class Plan:
         """Data sets that are not present, and why."""
         return {run.dataset: run.missing for run in self.runs if run.missing is not None}
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Json]:
         """Return plain data."""
         tables = [asdict(table) for table in self.tables]
         for run in (run for table in tables for run in table["runs"]):
@@ -123,89 +124,136 @@ class Plan:
         return {"study": self.study, "tables": tables, "missing": self.missing, "left_out": dict(self.left_out)}
 
 
+class Choice(TypedDict, total=False):
+    """Part of a paper that is planned.
+
+    Attributes:
+        backbones, tables, datasets, methods: names of the paper's; all by default.
+        seeds: seeds of all runs, in place of the paper's.
+        limit: largest number of images of each set.
+    """
+
+    backbones: Sequence[str]
+    tables: Sequence[str] | None
+    datasets: Sequence[str] | None
+    methods: Sequence[str] | None
+    seeds: Sequence[int] | None
+    limit: int | None
+
+
+@dataclass(frozen=True)
+class _Study:
+    """A paper that is planned, the chosen rows of its numbers, and how its runs are made."""
+
+    paper: Paper
+    rows: pd.DataFrame
+    choice: Choice
+    data: Path | None
+    out: Path
+    model: str | None
+    bench: bool
+
+    def datasets_of(self, printed: pd.DataFrame, layout: str) -> list[str]:
+        """Return the chosen data sets of a table."""
+        names = [name.partition(":")[0] for name in table_datasets(printed)]
+        if self.bench:
+            names = [f"emoji/{name}" for name in (SHIFTS if layout == "shifts" else GROUPS)][: _BENCH.get(layout)]
+        datasets = self.choice.get("datasets")
+        return [name for name in dict.fromkeys(names) if datasets is None or name in datasets]
+
+    def run(self, dataset: str, group: str, backbone: str) -> PlannedRun:
+        """Plan the run of a data set, which the tables of a group share."""
+        where = "bench" if self.bench else backbone
+        shared = self.rows[(self.rows["layout"].map(_GROUP_OF) == group) & (self.rows["backbone"] == backbone)]
+        images, missing = _look(dataset, self.data, self.choice.get("limit"))
+        seeds = self.choice.get("seeds") or SEEDS[: self.paper.seeds or (3 if group == "seeds" else 1)]
+        run = PlannedRun(
+            folder=self.out / where.replace("/", "-") / group / dataset.replace("/", "-"),
+            dataset=dataset,
+            backbone=where,
+            model=self.model or MODELS[where],
+            group=group,
+            methods=tuple(dict.fromkeys(shared["method"])),
+            prompts=tuple(dict.fromkeys(shared["prompt"])) if group == "prompts" else None,
+            seeds=tuple(seeds),
+            augmix=self.paper.augmix.get("shift") if group == "shifts" else None,
+            images=images,
+            missing=missing,
+            data=self.data,
+        )
+        run.left = _left(run)
+        return run
+
+
 def make_plan(
     study: str = "paper",
     *,
     data: Path | None = None,
     out: Path | None = None,
-    backbones: Sequence[str] = BACKBONES,
-    tables: Sequence[str] | None = None,
-    datasets: Sequence[str] | None = None,
-    methods: Sequence[str] | None = None,
-    seeds: Sequence[int] | None = None,
-    limit: int | None = None,
     model: str | None = None,
     bench: bool = False,
     seconds: Callable[[PlannedRun], float | None] | None = None,
+    **choice: Unpack[Choice],
 ) -> Plan:
     """Plan the runs of a study, one of :data:`STUDIES`.
 
     Args:
+        study: name of the study.
         data: folder with the data sets; without it every registered set is missing.
         out: folder of the runs, "runs/STUDY" by default.
-        backbones, tables, datasets, methods: only these of the paper.
-        seeds: of all runs, in place of the paper's.
-        limit: images of each set at most.
         model: weights in place of OpenAI's.
         bench: emoji sets and the embedded model in place of the paper's.
-        seconds: estimates the time that a run still needs.
+        seconds: function that estimates the time that a run still needs.
+        choice: part of the paper, see :class:`Choice`.
     """
     check_names("paper to reproduce", [study], STUDIES)
-    check_names("backbone of the paper", backbones, BACKBONES)
     paper = get_paper(STUDIES[study])
-    rows = paper.numbers[paper.numbers["layout"].isin([*_GROUP_OF, *_NEEDS])]
-    rows = rows[rows["backbone"].isin(backbones[:1] if bench else backbones) | ~rows["backbone"].isin(BACKBONES)]
-    tables = check_names("table of the paper", tables, rows["table"])
-    check_names("method of the paper", methods, rows["method"])
-    if limit is not None and limit < 1:
-        raise OtptError(f"The limit is {limit}; expected 1 or more.")
+    rows, tables, left_out = _chosen_rows(paper, choice, bench=bench)
     if data is not None and not data.expanduser().is_dir():
         raise OtptError(f"The data root {str(data)!r} is not a folder; give the one that holds the data sets.")
-    left_out = _left_out(paper, rows) if methods is None else {}
-    rows = rows[rows["method"].isin(methods) if methods is not None else ~rows["method"].isin(list(left_out))]
-    if model is not None and not bench and len({b for b in rows["backbone"] if b in backbones}) > 1:
+    backbones = choice.get("backbones", BACKBONES)
+    if model is not None and not bench and len({name for name in rows["backbone"] if name in backbones}) > 1:
         raise OtptError("--backbone replaces one backbone of the paper; choose it with --paper-backbone.")
+    plan = _Study(paper, rows, choice, data, out or Path("runs") / study, model, bench)
     planned = []
     for (number, backbone), printed in rows.groupby(["table", "backbone"], sort=False):
         if number not in tables:
             continue
-        layout, prompt = printed["layout"].iloc[0], printed["prompt"].iloc[0]
-        prompt = prompt if layout == "prompts" else None
-        where, own = "bench" if bench else backbone, tuple(dict.fromkeys(printed["method"]))
+        layout = printed["layout"].iloc[0]
+        prompt = printed["prompt"].iloc[0] if layout == "prompts" else None
+        methods = tuple(dict.fromkeys(printed["method"]))
         if layout in _NEEDS:
-            planned.append(PlannedTable(number, layout, backbone, prompt, own, needs=_NEEDS[layout]))
+            planned.append(PlannedTable(number, layout, backbone, prompt, methods, needs=_NEEDS[layout]))
             continue
-        group = _GROUP_OF[layout]
-        shared = rows[(rows["layout"].map(_GROUP_OF) == group) & (rows["backbone"] == backbone)]
-        names = [name.partition(":")[0] for name in table_datasets(printed)]
-        if bench:
-            names = [f"emoji/{name}" for name in (SHIFTS if layout == "shifts" else GROUPS)][: _BENCH.get(layout)]
-        runs = []
-        for name in (each for each in dict.fromkeys(names) if datasets is None or each in datasets):
-            images, missing = _look(name, data, limit)
-            run = PlannedRun(
-                folder=(out or Path("runs") / study) / where.replace("/", "-") / group / name.replace("/", "-"),
-                dataset=name,
-                backbone=where,
-                model=model or MODELS[where],
-                group=group,
-                methods=tuple(dict.fromkeys(shared["method"])),
-                prompts=tuple(dict.fromkeys(shared["prompt"])) if group == "prompts" else None,
-                seeds=tuple(seeds or SEEDS[: paper.seeds or (3 if group == "seeds" else 1)]),
-                augmix=paper.augmix.get("shift") if group == "shifts" else None,
-                images=images,
-                missing=missing,
-                data=data,
-            )
-            run.left = _left(run)
+        runs = [plan.run(name, _GROUP_OF[layout], backbone) for name in plan.datasets_of(printed, layout)]
+        for run in runs:
             run.seconds = None if seconds is None else seconds(run)
-            runs.append(run)
         if runs:
-            planned.append(PlannedTable(number, layout, where, prompt, own, tuple(runs)))
+            where = "bench" if bench else backbone
+            planned.append(PlannedTable(number, layout, where, prompt, methods, tuple(runs)))
+    datasets = choice.get("datasets")
     if datasets is not None and not any(table.runs for table in planned):
-        known = dict.fromkeys(name.partition(":")[0] for name in table_datasets(rows))
-        raise OtptError(f"None of {', '.join(datasets)} is in the plan; the tables have {', '.join(known)}.")
+        names = dict.fromkeys(name.partition(":")[0] for name in table_datasets(rows))
+        raise OtptError(f"None of {', '.join(datasets)} is in the plan; the tables have {', '.join(names)}.")
     return Plan(study, tuple(planned), left_out)
+
+
+def _chosen_rows(paper: Paper, choice: Choice, *, bench: bool) -> tuple[pd.DataFrame, Sequence[str], Mapping[str, str]]:
+    """Return the numbers of the chosen backbones and methods, the chosen tables, and the methods that are left out."""
+    backbones = choice.get("backbones", BACKBONES)
+    check_names("backbone of the paper", backbones, BACKBONES)
+    rows = paper.numbers[paper.numbers["layout"].isin([*_GROUP_OF, *_NEEDS])]
+    rows = rows[rows["backbone"].isin(backbones[:1] if bench else backbones) | ~rows["backbone"].isin(BACKBONES)]
+    tables = check_names("table of the paper", choice.get("tables"), rows["table"])
+    methods = choice.get("methods")
+    check_names("method of the paper", methods, rows["method"])
+    limit = choice.get("limit")
+    if limit is not None and limit < 1:
+        raise OtptError(f"The limit is {limit}; expected 1 or more.")
+    if methods is not None:
+        return rows[rows["method"].isin(methods)], tables, {}
+    left_out = _left_out(paper, rows)
+    return rows[~rows["method"].isin(list(left_out))], tables, left_out
 
 
 def evaluate_commands(plan: Plan, *, data: Path | None, views: int = 64, limit: int | None = None) -> list[str]:
@@ -240,7 +288,7 @@ def _look(name: str, data: Path | None, limit: int | None) -> tuple[int | None, 
 
 def _left_out(paper: Paper, rows: pd.DataFrame) -> dict[str, str]:
     """Return the methods of the paper that this package cannot run, with the reason."""
-    found = {}
+    left_out = {}
     for name in dict.fromkeys(rows.loc[rows["layout"].isin(list(_GROUP_OF)), "method"]):
         reasons = [paper.not_implemented[part] for part in (name, *name.split("+")) if part in paper.not_implemented]
         try:
@@ -248,8 +296,8 @@ def _left_out(paper: Paper, rows: pd.DataFrame) -> dict[str, str]:
         except OtptError as error:
             reasons.append(str(error).partition(". ")[0].rstrip("."))
         if reasons:
-            found[name] = reasons[0]
-    return found
+            left_out[name] = reasons[0]
+    return left_out
 
 
 def _left(run: PlannedRun) -> int | None:
@@ -260,8 +308,8 @@ def _left(run: PlannedRun) -> int | None:
     if not (run.folder / CONFIG).is_file():
         return whole
     opened = Run(run.folder)
-    held = {(method, seed) for _, seed, (_, method) in opened.everything()}
-    if not held.issuperset((method, seed) for method in run.methods for seed in run.seeds):
+    present = {(method, seed) for _, seed, (_, method) in opened.everything()}
+    if not present.issuperset((method, seed) for method in run.methods for seed in run.seeds):
         return whole
     done, total = opened.progress()
     return total - done

@@ -7,11 +7,12 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import combinations, starmap
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pandas as pd
 
@@ -62,20 +63,20 @@ class Results:
 
     def _set_frame(self, frame: pd.DataFrame) -> None:
         self.frame = frame.reset_index(drop=True)
-        self.datasets: list[str] = _unique(frame, "dataset")
-        self.seeds: list[int] = _unique(frame, "seed")
-        self.methods: list[str] = _unique(frame, "method")
-        self.prompts: list[str] = _unique(frame, "prompt")
+        self.datasets: list[str] = frame["dataset"].drop_duplicates().tolist()
+        self.seeds: list[int] = frame["seed"].drop_duplicates().tolist()
+        self.methods: list[str] = frame["method"].drop_duplicates().tolist()
+        self.prompts: list[str] = frame["prompt"].drop_duplicates().tolist()
 
     def narrow(
         self, frame: pd.DataFrame, datasets: Sequence[str] | None = None, methods: Sequence[str] | None = None
     ) -> Results:
         """Return the results restricted to some rows; data sets and methods keep the given order."""
-        found = copy.copy(self)
-        found._set_frame(frame)
-        found.datasets = list(datasets or (name for name in self.datasets if name in found.datasets))
-        found.methods = list(methods or (name for name in self.methods if name in found.methods))
-        return found
+        results = copy.copy(self)
+        results._set_frame(frame)
+        results.datasets = list(datasets or (name for name in self.datasets if name in results.datasets))
+        results.methods = list(methods or (name for name in self.methods if name in results.methods))
+        return results
 
     def __repr__(self) -> str:
         names = ", ".join(repr(str(run.folder)) for run in self.runs)
@@ -84,22 +85,23 @@ class Results:
     def _repr_html_(self) -> str:
         return str(short_table(self.frame).to_html(index=False))
 
-    def select(self, **keys: Any) -> pd.DataFrame:
+    def select(self, **keys: str | int | None) -> pd.DataFrame:
         """Select rows of the frame with these values; None selects all: ``select(dataset="dtd", method=None)``."""
-        found = self.frame
+        frame = self.frame
         for name, value in keys.items():
             if value is not None:
-                found = found[found[name] == value]
-        return found
+                frame = frame[frame[name] == value]
+        return frame
 
     def prompts_of(self, dataset: str, method: str | None = None) -> list[str]:
         """Return the prompts of a data set, or of one of its methods."""
-        return _unique(self.select(dataset=dataset, method=method), "prompt")
+        prompts: list[str] = self.select(dataset=dataset, method=method)["prompt"].drop_duplicates().tolist()
+        return prompts
 
     def keys_of(self, dataset: str | None = None, method: str | None = None) -> list[ResultKey]:
         """Return the keys of the rows, optionally of one data set and method."""
-        found = self.select(dataset=dataset, method=method)
-        return list(starmap(ResultKey, zip(*(found[name] for name in ResultKey._fields), strict=True)))
+        frame = self.select(dataset=dataset, method=method)
+        return list(starmap(ResultKey, zip(*(frame[name] for name in ResultKey._fields), strict=True)))
 
     def first_key(self, dataset: str, method: str) -> ResultKey:
         """Return the key under the first seed, or raise :class:`OtptError`."""
@@ -114,24 +116,29 @@ class Results:
 
     def configs_of(self, dataset: str) -> list[DatasetConfig]:
         """Return the configurations of a data set in all runs that contain it."""
-        return [each for run in self.runs for each in run.datasets if each.base_name == dataset]
+        return [config for run in self.runs for config in run.datasets if config.base_name == dataset]
 
     def is_own(self, dataset: str) -> bool:
         """Return whether the data set is user-supplied; runs without a recorded source count as registered."""
-        return any(is_own(each.source) for each in self.configs_of(dataset))
+        return any(is_own(config.source) for config in self.configs_of(dataset))
 
-    def score(self, key: ResultKey) -> Any:
+    def score(self, key: ResultKey) -> pd.Series | None:
         """Return the row of the frame as a Series, or None if it has no readable images."""
-        found = self.select(**key._asdict())
-        return None if found.empty or not found["images"].iloc[0] else found.iloc[0]
+        frame = self.select(**key._asdict())
+        return None if frame.empty or not frame["images"].iloc[0] else frame.iloc[0]
 
-    def _read_rows(self, key: ResultKey) -> Rows:
+    def require_score(self, key: ResultKey) -> pd.Series:
+        """Return the row of the frame as a Series, or raise :class:`OtptError` if it has no readable images."""
         score = self.score(key)
         if score is None:
             raise OtptError(
                 f"The runs hold no images of {key.method!r} on {key.dataset!r} with seed {key.seed} and the prompt "
                 f"{key.prompt!r}."
             )
+        return score
+
+    def _read_rows(self, key: ResultKey) -> Rows:
+        score = self.require_score(key)
         run = next(run for run in self.runs if str(run.folder) == score["run"])
         name = f"{key.dataset}@{key.variant}" if key.variant else key.dataset
         rows = run.rows(name, key.seed, (key.prompt, key.method))
@@ -141,8 +148,8 @@ class Results:
     @cached_property
     def progress(self) -> list[tuple[Run, int, int]]:
         """Runs in progress, each with the number of images done and in all."""
-        found = [(run, *run.progress()) for run in self.runs]
-        return [(run, done, total) for run, done, total in found if done < total]
+        progress = [(run, *run.progress()) for run in self.runs]
+        return [(run, done, total) for run, done, total in progress if done < total]
 
     @property
     def partial(self) -> bool:
@@ -167,28 +174,35 @@ def open_results(
         one_backbone: all runs must be of the same model and have the same seeds; else only those of the same data set.
     """
     runs = _open_runs(folders)
-    given = {name for name, value in (("bins", n_bins), ("side", side)) if value is not None}
+    overridden = {name for name, value in (("bins", n_bins), ("side", side)) if value is not None}
     for first, second in combinations(runs, 2):
-        ours, theirs = ({key for key in run.everything() if not seeds or key[1] in seeds} for run in (first, second))
-        apart = {name for name, _, _ in ours}.isdisjoint(name for name, _, _ in theirs)
-        free = given | {"models", "seeds"} if apart and not one_backbone else given
-        _check_equal(first, second, seeds, free)
+        ours, theirs = _keys(first, seeds), _keys(second, seeds)
+        share_a_dataset = not {name for name, _, _ in ours}.isdisjoint(name for name, _, _ in theirs)
+        may_differ = overridden if share_a_dataset or one_backbone else overridden | {"models", "seeds"}
+        _check_equal(first, second, seeds, may_differ)
         if twice := ours & theirs:
             dataset, _, (prompt, method) = min(twice)
             raise _conflict(
                 first, second, f"both hold {method!r} on {dataset!r} with the prompt {prompt!r}; leave one of them out"
             )
-    check_names(
-        "seed of the runs", map(str, seeds) if seeds else None, [str(seed) for run in runs for seed in run.seeds]
-    )
+    all_seeds = [str(seed) for run in runs for seed in run.seeds]
+    check_names("seed of the runs", map(str, seeds) if seeds else None, all_seeds)
     check_names("method of the runs", methods, _methods_of(runs))
     scoring = runs[0].config.scoring
-    n_bins, side = scoring.n_bins if n_bins is None else n_bins, side or scoring.side
+    n_bins = scoring.n_bins if n_bins is None else n_bins
+    side = side or scoring.side
     frame = results_frame(runs, n_bins=n_bins, side=side)
-    for name, chosen in (("seed", seeds), ("method", methods)):
-        frame = frame if chosen is None else frame[frame[name].isin(list(chosen))]
+    if seeds is not None:
+        frame = frame[frame["seed"].isin(list(seeds))]
+    if methods is not None:
+        frame = frame[frame["method"].isin(list(methods))]
     partial = frame["images"] + frame["unreadable"] < frame["planned"]
     return Results(runs, frame.assign(partial=partial), n_bins=n_bins, side=side)
+
+
+def _keys(run: Run, seeds: Sequence[int] | None) -> set[tuple[str, int, tuple[str, str]]]:
+    """Return data set, seed and column of the rows of a run, optionally of some seeds."""
+    return {key for key in run.everything() if not seeds or key[1] in seeds}
 
 
 def open_models(
@@ -213,14 +227,16 @@ def open_models(
         groups.setdefault(run.config.backbone.fingerprint, []).append(run)
     if len(groups) > 1:  # numbers side by side need the same bins
         scoring = runs[0].config.scoring
-        n_bins, side = scoring.n_bins if n_bins is None else n_bins, side or scoring.side
-    names = [own[0].config.backbone.name for own in groups.values()]
-    found = {}
-    for name, (fingerprint, own) in zip(names, groups.items(), strict=True):
-        known = [method for method in methods or () if method in _methods_of(own)] or methods
+        n_bins = scoring.n_bins if n_bins is None else n_bins
+        side = side or scoring.side
+    names = [runs_of_model[0].config.backbone.name for runs_of_model in groups.values()]
+    models = {}
+    for name, (fingerprint, runs_of_model) in zip(names, groups.items(), strict=True):
+        folders = [run.folder for run in runs_of_model]
+        of_model = [method for method in methods or () if method in _methods_of(runs_of_model)] or methods
         title = name if names.count(name) == 1 else f"{name} ({fingerprint[:8]})"
-        found[title] = open_results([run.folder for run in own], n_bins=n_bins, side=side, seeds=seeds, methods=known)
-    return found
+        models[title] = open_results(folders, n_bins=n_bins, side=side, seeds=seeds, methods=of_model)
+    return models
 
 
 def check_names(kind: str, names: Iterable[str] | None, known: Iterable[str]) -> list[str]:
@@ -228,15 +244,15 @@ def check_names(kind: str, names: Iterable[str] | None, known: Iterable[str]) ->
     known = list(dict.fromkeys(known))
     if names is None:
         return known
-    found = list(dict.fromkeys(names))
-    for name in found:
+    chosen = list(dict.fromkeys(names))
+    for name in chosen:
         if name not in known:
             if kind in ("method", "data set"):
                 raise OtptError(f"The runs have no {kind} {name!r}; they have {', '.join(known)}.")
             raise unknown(kind, name, known)
-    if not found:
+    if not chosen:
         raise OtptError(f"No {kind} was chosen; the runs hold {', '.join(known)}.")
-    return found
+    return chosen
 
 
 def _open_runs(folders: Sequence[Path]) -> list[Run]:
@@ -259,50 +275,63 @@ def _methods_of(runs: Sequence[Run]) -> list[str]:
     return [method for run in runs for _, _, (_, method) in run.everything()]
 
 
-def _unique(frame: pd.DataFrame, name: str) -> list[Any]:
-    return list(frame[name].drop_duplicates().tolist())
+@dataclass(frozen=True)
+class _Shared:
+    """What runs in one table must share, by description; a description that only one of them has is no conflict.
+
+    Attributes:
+        images: of data sets, which runs of different models must share, too.
+        settings: all others.
+    """
+
+    images: Mapping[str, object]
+    settings: Mapping[str, object]
 
 
-def _facts(run: Run, seeds: Sequence[int] | None) -> dict[str, Any]:
-    """Return the facts, by description, that runs in one table must share."""
+def _shared(run: Run, seeds: Sequence[int] | None) -> _Shared:
     config = run.config
-    found: dict[str, Any] = {
+    images: dict[str, object] = {}
+    settings: dict[str, object] = {
         "models": config.backbone.fingerprint,
         "seeds": sorted(seed for seed in run.seeds if seeds is None or seed in seeds),
         "bins": config.scoring.n_bins,
         "side": config.scoring.side,
         "settings of --official-precision": bool(config.numbers.get("official_precision")),
     }
-    found |= {f"settings of {name!r}": method for name, method in config.methods.items()}
+    settings |= {f"settings of {name!r}": method for name, method in config.methods.items()}
     for dataset in run.datasets:
-        found[f"images or classes of {dataset.name!r}"] = dataset.fingerprint
-        counts = set()
+        images[f"images or classes of {dataset.name!r}"] = dataset.fingerprint
+        counts: set[int] = set()
         for column in dataset.columns:
-            method, prompt = config.methods[column.method], column.prompt
-            counts |= {count for seed, count in column.images.items() if seeds is None or seed in seeds}
-            found[f"learned prompts {prompt['name']!r} on {dataset.name!r}"] = prompt.get("fingerprint")
+            method = config.methods[column.method]
+            counts.update(count for seed, count in column.images.items() if seeds is None or seed in seeds)
+            prompt = f"learned prompts {column.prompt['name']!r} on {dataset.name!r}"
+            settings[prompt] = column.prompt.get("fingerprint")
             if method.get("objectives"):  # the same recipe must give the same views
                 recipe = f"views={method.get('views')}, augmix={method.get('augmix')}"
-                found[f"views of {dataset.name!r} with {recipe}"] = column.views
+                settings[f"views of {dataset.name!r} with {recipe}"] = column.views
         if counts:
-            found[f"numbers of images of {dataset.name!r}"] = sorted(counts)
-    return found
+            images[f"numbers of images of {dataset.name!r}"] = sorted(counts)
+    return _Shared(images, settings)
 
 
 def _check_equal(
-    first: Run, second: Run, seeds: Sequence[int] | None, free: Collection[str] = (), *, images_only: bool = False
+    first: Run, second: Run, seeds: Sequence[int] | None, may_differ: Collection[str] = (), *, images_only: bool = False
 ) -> None:
     """Raise for the first fact that differs; ``images_only`` for runs of different models."""
-    ours, theirs = _facts(first, seeds), _facts(second, seeds)
-    images = [key for key in ours if key.startswith(("images or classes of", "numbers of images of"))]
-    for key in images if images_only else dict.fromkeys([*images, *ours]):
-        if key not in theirs or key in free or ours[key] == theirs[key]:
+    ours, theirs = _shared(first, seeds), _shared(second, seeds)
+    expected = {**ours.images} if images_only else {**ours.images, **ours.settings}
+    actual = {**theirs.images, **theirs.settings}
+    for key, value in expected.items():
+        if key not in actual or key in may_differ or value == actual[key]:
             continue
-        one, other = ours[key], theirs[key]
         if key == "models":
-            one, other = first.config.backbone.name, second.config.backbone.name
+            words = f"{first.config.backbone.name!r} and {second.config.backbone.name!r}"
+        elif isinstance(value, Mapping):
+            words = "; ".join(differences(value, actual[key]))
+        else:
+            words = f"{value!r} and {actual[key]!r}"
         hint = f"; choose with --{key}" if key in {"seeds", "bins", "side"} else ""
-        words = "; ".join(differences(one, other)) if isinstance(one, dict) else f"{one!r} and {other!r}"
         raise _conflict(first, second, f"their {key} differ, {words}{hint}")
 
 

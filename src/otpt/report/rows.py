@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,32 +20,32 @@ SPLIT_BY = "tpt"
 
 def per_class(results: Results) -> pd.DataFrame:
     """Return images, accuracy (recall), predictions and mean confidence of each class."""
-    found = []
-    for keys, rows, classes in _columns(results):
-        own = pd.DataFrame({"label": rows.labels, "accuracy": rows.correct, "confidence": rows.confidences})
-        means = own.groupby("label").mean().reindex(range(len(classes)))
+    tables = []
+    for key, rows, classes in _columns(results):
+        images = pd.DataFrame({"label": rows.labels, "accuracy": rows.correct, "confidence": rows.confidences})
+        means = images.groupby("label").mean().reindex(range(len(classes)))
         table = pd.DataFrame({"class": classes}).assign(
             images=np.bincount(rows.labels, minlength=len(classes)),
             accuracy=means["accuracy"],
             predicted=np.bincount(rows.predictions, minlength=len(classes)),
             confidence=means["confidence"],
         )
-        found.append(table.assign(**keys._asdict()))
-    return _stacked(found)
+        tables.append(table.assign(**key._asdict()))
+    return _stacked(tables)
 
 
 def confusions(results: Results, count: int = 10) -> pd.DataFrame:
     """Return the ``count`` most frequent pairs (label, wrong prediction) of each data set, seed, prompt and method."""
-    found = []
-    for keys, rows, classes in _columns(results):
+    tables = []
+    for key, rows, classes in _columns(results):
         wrong = ~rows.correct
         pairs = pd.DataFrame({"label": rows.labels[wrong], "prediction": rows.predictions[wrong]})
         table = pairs.value_counts(sort=False).reset_index(name="images")
         table = table.sort_values("images", ascending=False, kind="stable").head(count)
         table["fraction"] = table["images"] / np.bincount(rows.labels, minlength=len(classes))[table["label"]]
         names = {name: [classes[at] for at in table[name]] for name in ("label", "prediction")}
-        found.append(table.assign(**names, **keys._asdict()))
-    return _stacked(found)
+        tables.append(table.assign(**names, **key._asdict()))
+    return _stacked(tables)
 
 
 def _columns(results: Results) -> Iterator[tuple[ResultKey, Rows, list[str]]]:
@@ -56,15 +55,15 @@ def _columns(results: Results) -> Iterator[tuple[ResultKey, Rows, list[str]]]:
 
 def _stacked(tables: list[pd.DataFrame]) -> pd.DataFrame:
     keys = list(ResultKey._fields)
-    found = pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=keys)
-    return found[[*keys, *(name for name in found if name not in keys)]]
+    table = pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=keys)
+    return table[[*keys, *(name for name in table if name not in keys)]]
 
 
 def init_cosine(results: Results, key: ResultKey) -> float | None:
     """Return the mean cosine similarity under the initial prompt, or None without a zero-shot method."""
     methods = {name: method for run in results.runs for name, method in run.config.methods.items()}
-    own = results.whole.select(dataset=key.dataset, seed=key.seed, prompt=key.prompt)
-    for method, cosine in zip(own["method"], own["mean_cosine"], strict=True):
+    scores = results.whole.select(dataset=key.dataset, seed=key.seed, prompt=key.prompt)
+    for method, cosine in zip(scores["method"], scores["mean_cosine"], strict=True):
         if methods[method]["adapt"] == "context" and not methods[method]["objectives"] and np.isfinite(cosine):
             return float(cosine)
     return None
@@ -72,13 +71,13 @@ def init_cosine(results: Results, key: ResultKey) -> float | None:
 
 def mean_cosines(results: Results, key: ResultKey) -> npt.NDArray[np.float64]:
     """Return the mean cosine similarity (N,) of the text features of each prediction."""
-    found = results.rows(key).mean_cosines
-    if np.isnan(found).any():
+    cosines = results.rows(key).mean_cosines
+    if np.isnan(cosines).any():
         raise OtptError(
             f"The rows of {key.method!r} on {key.dataset!r} have no mean cosine similarity, since it has no text "
             "features; choose others with --methods."
         )
-    return found
+    return cosines
 
 
 def split_groups(results: Results, dataset: str, split: str = "median") -> pd.DataFrame:
@@ -89,9 +88,10 @@ def split_groups(results: Results, dataset: str, split: str = "median") -> pd.Da
     """
     if SPLIT_BY not in results.whole.methods:
         raise OtptError(f"The groups are made by the similarity of {SPLIT_BY!r}, which the runs lack; add it to a run.")
-    found = []
+    groups = []
     for key in results.keys_of(dataset):
-        rows, cosines = results.rows(key), mean_cosines(results.whole, key._replace(method=SPLIT_BY))
+        rows = results.rows(key)
+        cosines = mean_cosines(results.whole, key._replace(method=SPLIT_BY))
         if len(rows) != len(cosines):
             raise OtptError(f"{key.method!r} and {SPLIT_BY!r} did not see the same images of {dataset!r}.")
         threshold = float(np.median(cosines)) if split == "median" else init_cosine(results, key)
@@ -100,12 +100,12 @@ def split_groups(results: Results, dataset: str, split: str = "median") -> pd.Da
                 f"The initial similarity on {dataset!r} is not in the runs; add 'zero-shot' to the methods."
             )
         above = cosines > threshold
-        for name, group in ((":group 1", above), (":group 2", ~above), ("", np.ones_like(above))):
-            correct, confidence = rows.correct[group], rows.confidences[group]
-            values: dict[str, Any] = {"accuracy": np.nan, "ece": np.nan}
-            if group.any():
+        for name, members in ((":group 1", above), (":group 2", ~above), ("", np.ones_like(above))):
+            correct, confidence = rows.correct[members], rows.confidences[members]
+            accuracy = error = np.nan
+            if members.any():
+                accuracy = float(correct.mean())
                 error = ece(confidence, correct, n_bins=results.n_bins, side=results.side)
-                values = {"accuracy": float(correct.mean()), "ece": error}
-            values |= {"images": int(group.sum()), "threshold": threshold}
-            found.append({**results.score(key), **values, "dataset": dataset + name})
-    return pd.DataFrame(found)
+            values = {"accuracy": accuracy, "ece": error, "images": int(members.sum()), "threshold": threshold}
+            groups.append({**results.require_score(key), **values, "dataset": dataset + name})
+    return pd.DataFrame(groups)

@@ -13,7 +13,7 @@ from PIL import Image
 
 from otpt.backbones import Backbone
 from otpt.data import Dataset
-from otpt.medical.frozen_vit import FrozenViT, load_frozen_vit
+from otpt_medical.frozen_vit import FrozenViT, load_frozen_vit
 
 
 @cache

@@ -15,7 +15,6 @@ import threading
 from importlib import resources
 from typing import TYPE_CHECKING
 
-import torch
 from safetensors.torch import load
 from torch import Tensor, nn
 
@@ -44,9 +43,8 @@ def load_pocket(quick_gelu: bool | None = None) -> Parts:
     rows, ids = state.pop("token_embedding.rows").float(), state.pop("token_embedding.row_ids")  # (R, W), (R,)
     table = rows.mean(0).repeat(CONFIG["model_cfg"]["text_cfg"]["vocab_size"], 1)
     table[ids.long()] = rows
-    with torch.random.fork_rng(devices=[]):
-        quick = choose_gelu(quick_gelu, False, None, "pocket")
-        model = open_clip.CLIP(**CONFIG["model_cfg"], quick_gelu=quick).eval().requires_grad_(False)
+    quick = choose_gelu(quick_gelu, False, None, "pocket")
+    model = open_clip.CLIP(**CONFIG["model_cfg"], quick_gelu=quick).eval().requires_grad_(False)
     model.load_state_dict(state | {"token_embedding.weight": table})
     return Parts(model, clip_tokenizer(), CONFIG["preprocess_cfg"], "pocket")
 

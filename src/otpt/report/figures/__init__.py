@@ -9,7 +9,6 @@ The kinds of figures are the keys of ``FIGURES``.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from matplotlib.figure import Figure
 
@@ -57,7 +56,7 @@ def draw(
     methods: Sequence[str] | None = None,
     prompt: str | None = None,
     theme: str = "light",
-    **options: Any,
+    **options: str | int | None,
 ) -> Figure:
     """Draw a figure of :data:`FIGURES`; ``options`` are those of its function, such as ``metric`` of a sweep."""
     if kind not in FIGURES:

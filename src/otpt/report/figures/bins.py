@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,21 @@ from otpt.report.results import Results
 from otpt.runs import Rows
 
 Floats = npt.NDArray[np.float64]
-_OVER: dict[str, Any] = {"edgecolor": style.VERMILION, "hatch": "//////", "linewidth": 0.5}
+
+
+class Hatching(NamedTuple):
+    """Colour and hatch of an area without filling."""
+
+    colour: str
+    hatch: str
+
+    def patch(self, label: str) -> Patch:
+        """Return a patch for the legend."""
+        return Patch(facecolor="none", label=label, edgecolor=self.colour, hatch=self.hatch, linewidth=_HATCH_WIDTH)
+
+
+_HATCH_WIDTH = 0.5
+_OVER = Hatching(style.VERMILION, "//////")
 
 
 def make_bins(results: Results, rows: Rows) -> ReliabilityBins:
@@ -31,13 +45,15 @@ def draw_reliability(results: Results) -> Figure:
     """Draw reliability diagrams: accuracy per bin, hatched gaps to the confidence, fractions of images below."""
     cells, across = _cells(results)
     figure, axes = style.panels(len(cells), size=(2.3, 2.9), across=across)
+    lower = []
     for panel, (dataset, method) in zip(axes, cells, strict=True):
         key = results.first_key(dataset, method)
-        bins, score = make_bins(results, results.rows(key)), results.score(key)
+        bins = make_bins(results, results.rows(key))
+        score = results.require_score(key)
         words = f"ECE {percent(score['ece'])}, accuracy {percent(score['accuracy'])}, {bins.total} images"
         colour = style.looks(results.methods)[method].colour
-        draw_bins(panel, bins, colour, f"{style.short(method)}, {style.short(dataset)}", words)
-    _finish(figure, axes, across)
+        lower.append(draw_bins(panel, bins, colour, f"{style.short(method)}, {style.short(dataset)}", words))
+    _finish(figure, axes, lower, across)
     style.footnote(figure, f"Wilson intervals; {style.note(results, one_seed=True, ece=True)}")
     return figure
 
@@ -45,10 +61,12 @@ def draw_reliability(results: Results) -> Figure:
 def draw_before_after(bins: Mapping[str, ReliabilityBins], words: Mapping[str, str], method: str) -> Figure:
     """Draw reliability before and after a calibration, one panel per ``bins`` with a title line of ``words``."""
     figure, axes = style.panels(len(bins), size=(2.3, 2.9))
-    for panel, (name, own) in zip(axes, bins.items(), strict=True):
-        draw_bins(panel, own, style.looks([method])[method].colour, f"{style.short(method)}, {name}", words[name])
-    _finish(figure, axes, len(bins))
-    labels = max(own.total for own in bins.values())
+    colour = style.looks([method])[method].colour
+    lower = []
+    for panel, (name, bins_of_panel) in zip(axes, bins.items(), strict=True):
+        lower.append(draw_bins(panel, bins_of_panel, colour, f"{style.short(method)}, {name}", words[name]))
+    _finish(figure, axes, lower, len(bins))
+    labels = max(bins_of_panel.total for bins_of_panel in bins.values())
     style.footnote(figure, f"Wilson intervals; {labels} labelled images, each by a map that was fitted without it")
     return figure
 
@@ -61,9 +79,17 @@ def draw_bins(axes: Axes, bins: ReliabilityBins, colour: str, title: str = "", w
     bars = axes.bar(left, accuracy, width, align="edge", color=colour, edgecolor=style.paper(), linewidth=0.4)
     for bar, count in zip(bars, n, strict=True):  # the fainter, the fewer images
         bar.set_alpha(0.25 + 0.75 * float(np.sqrt(count / n.max())))
-    for own, marks in ((bins.gaps > 0, _OVER), (bins.gaps <= 0, _under())):
-        ends, base = (np.where(own, values, np.nan) for values in (bins.accuracy + bins.gaps, bins.accuracy))
-        axes.stairs(ends, bins.edges, baseline=base, fill=True, facecolor="none", **marks)
+    for is_drawn, marks in ((bins.gaps > 0, _OVER), (bins.gaps <= 0, _under())):
+        axes.stairs(
+            np.where(is_drawn, bins.accuracy + bins.gaps, np.nan),
+            bins.edges,
+            baseline=np.where(is_drawn, bins.accuracy, np.nan),
+            fill=True,
+            facecolor="none",
+            edgecolor=marks.colour,
+            hatch=marks.hatch,
+            linewidth=_HATCH_WIDTH,
+        )
     ranges = [
         binomtest(round(a * count), count).proportion_ci(method="wilson") for a, count in zip(accuracy, n, strict=True)
     ]
@@ -86,14 +112,25 @@ def draw_confidence(results: Results) -> Figure:
     cells, across = _cells(results)
     figure, axes = style.panels(len(cells), size=(2.2, 1.7), across=across, sharey=True)
     for panel, (dataset, method) in zip(axes, cells, strict=True):
-        own = style.first_rows(results, dataset, method)
-        bins = make_bins(results, own)
-        total, left, width = bins.counts / bins.total, bins.edges[:-1], np.diff(bins.edges)
+        rows = style.first_rows(results, dataset, method)
+        bins = make_bins(results, rows)
+        left, width = bins.edges[:-1], np.diff(bins.edges)
+        total = bins.counts / bins.total
         right = np.nan_to_num(bins.accuracy) * total
         panel.bar(left, right, width, align="edge", color=style.looks(results.methods)[method].colour)
-        panel.bar(left, total - right, width, bottom=right, align="edge", color=style.paper(), **_OVER)
-        panel.axvline(float(own.confidences.mean()), color=style.ink(), linewidth=1.0)
-        panel.axvline(float(own.correct.mean()), color=style.ink(), linewidth=1.0, dashes=(2, 2))
+        panel.bar(
+            left,
+            total - right,
+            width,
+            bottom=right,
+            align="edge",
+            color=style.paper(),
+            edgecolor=_OVER.colour,
+            hatch=_OVER.hatch,
+            linewidth=_HATCH_WIDTH,
+        )
+        panel.axvline(float(rows.confidences.mean()), color=style.ink(), linewidth=1.0)
+        panel.axvline(float(rows.correct.mean()), color=style.ink(), linewidth=1.0, dashes=(2, 2))
         panel.set(xlim=(0, 1), xticks=[0, 0.5, 1])
         panel.set_title(f"{style.short(method)}\n{style.short(dataset)}", fontsize=8)
     _label_edges(axes, across, "confidence", "fraction of images")
@@ -101,7 +138,7 @@ def draw_confidence(results: Results) -> Figure:
         figure,
         [
             Patch(facecolor=style.GREY, label="correct"),
-            Patch(facecolor="none", label="wrong", **_OVER),
+            _OVER.patch("wrong"),
             Line2D([], [], color=style.ink(), linewidth=1.0, label="mean confidence"),
             Line2D([], [], color=style.ink(), linewidth=1.0, dashes=(2, 2), label="accuracy"),
         ],
@@ -115,9 +152,9 @@ def draw_risk_coverage(results: Results) -> Figure:
     figure, axes = style.panels(len(results.datasets), size=(3.0, 2.6))
     for panel, dataset in zip(axes, results.datasets, strict=True):
         for method, look in style.looks(results.methods).items():
-            own = style.first_rows(results, dataset, method)
-            coverage, risk = risk_coverage(own.confidences, own.correct)
-            label = f"{style.short(method)}, AURC {percent(aurc(own.confidences, own.correct))}"
+            rows = style.first_rows(results, dataset, method)
+            coverage, risk = risk_coverage(rows.confidences, rows.correct)
+            label = f"{style.short(method)}, AURC {percent(aurc(rows.confidences, rows.correct))}"
             panel.plot(100 * coverage, 100 * risk, color=look.colour, linestyle=look.dash, label=label)
         panel.set(xlabel="coverage: predictions kept %", ylabel="risk: wrong among them %", title=style.short(dataset))
         panel.set(xlim=(0, 100), ylim=(0, None))
@@ -159,25 +196,26 @@ def _label_edges(axes: Sequence[Axes], across: int, x: str, y: str) -> None:
             panel.set_xlabel(x)
 
 
-def _finish(figure: Figure, axes: Sequence[Axes], across: int) -> None:
-    """Scale the fractions of images alike, label the edges, add the legend."""
-    lower: list[Any] = [panel.child_axes[0] for panel in axes]
+def _finish(figure: Figure, axes: Sequence[Axes], lower: Sequence[Axes], across: int) -> None:
+    """Scale the fractions of images in the lower panels alike, label the edges, add the legend."""
     top = max(panel.get_ylim()[1] for panel in lower)
     for panel in lower:
         panel.set_ylim(0, top)
     _label_edges(axes, across, "", "accuracy")
     _label_edges(lower, across, "confidence", "fraction")
-    interval: dict[str, Any] = {"linewidth": 0.9, "marker": "|", "markersize": 9, "linestyle": "none"}
+    interval = Line2D(
+        [], [], color=style.ink(), linewidth=0.9, marker="|", markersize=9, linestyle="none", label="its 95 % interval"
+    )
     style.legend(
         figure,
         [
             Patch(facecolor=style.GREY, label="accuracy (the fainter, the fewer images)"),
-            Line2D([], [], color=style.ink(), **interval, label="its 95 % interval"),
-            Patch(facecolor="none", label="gap: over-confident", **_OVER),
-            Patch(facecolor="none", label="gap: under-confident", **_under()),
+            interval,
+            _OVER.patch("gap: over-confident"),
+            _under().patch("gap: under-confident"),
         ],
     )
 
 
-def _under() -> dict[str, Any]:
-    return {**_OVER, "edgecolor": style.faint(), "hatch": "......"}
+def _under() -> Hatching:
+    return Hatching(style.faint(), "......")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,17 +27,23 @@ def draw_cosine(results: Results) -> Figure:
     count = 2 * len(results.datasets)
     figure, axes = style.panels(count, size=(2.6, 2.1), across=2, sharey="row", width_ratios=[3, 1])
     for points, marginal, dataset in zip(axes[::2], axes[1::2], results.datasets, strict=True):
-        found = {method: mean_cosines(results, results.first_key(dataset, method)) for method in results.methods}
-        values = np.concatenate(list(found.values()))
+        cosines = {method: mean_cosines(results, results.first_key(dataset, method)) for method in results.methods}
+        values = np.concatenate(list(cosines.values()))
         edges = np.linspace(values.min(), values.max() + 1e-9, 41)
         for method, look in style.looks(results.methods).items():
-            own, indices = found[method], style.first_rows(results, dataset, method).indices
-            dots: dict[str, Any] = {"marker": look.marker, "edgecolor": style.paper(), "linewidth": 0.2}
-            dots |= {"s": float(np.clip(900 / len(own), 5.0, 18.0)), "rasterized": len(own) > 3000}
+            per_image = cosines[method]
             points.scatter(
-                indices, own, color=look.colour, label=f"{style.short(method)}, mean {own.mean():.4f}", **dots
+                style.first_rows(results, dataset, method).indices,
+                per_image,
+                s=float(np.clip(900 / len(per_image), 5.0, 18.0)),
+                color=look.colour,
+                marker=look.marker,
+                edgecolor=style.paper(),
+                linewidth=0.2,
+                rasterized=len(per_image) > 3000,
+                label=f"{style.short(method)}, mean {per_image.mean():.4f}",
             )
-            fractions = np.histogram(own, edges)[0] / len(own)
+            fractions = np.histogram(per_image, edges)[0] / len(per_image)
             marginal.stairs(fractions, edges, orientation="horizontal", color=look.colour, fill=True, alpha=0.45)
         initial = init_cosine(results, results.first_key(dataset, results.methods[0]))
         if initial is not None:
@@ -56,8 +61,8 @@ def draw_cosine(results: Results) -> Figure:
 def draw_groups(results: Results) -> Figure:
     """Draw accuracy and ECE of the two groups of images split by TPT's similarity, one row per data set."""
     results = results.narrow(results.select(seed=results.seeds[0]))
-    known = all(init_cosine(results, key) is not None for key in results.keys_of())
-    columns = [(split, metric) for split in (SPLITS if known else SPLITS[:1]) for metric in ("accuracy", "ece")]
+    has_initial = all(init_cosine(results, key) is not None for key in results.keys_of())
+    columns = [(split, metric) for split in (SPLITS if has_initial else SPLITS[:1]) for metric in ("accuracy", "ece")]
     figure, axes = style.panels(len(results.datasets) * len(columns), size=(2.1, 2.2), across=len(columns))
     few = False
     for at, dataset in enumerate(results.datasets):
@@ -65,10 +70,10 @@ def draw_groups(results: Results) -> Figure:
         for panel, (split, metric) in zip(line, columns, strict=True):
             frame = split_groups(results, dataset, split)
             groups = [frame[frame["dataset"] == f"{dataset}:group {number}"] for number in (1, 2)]
-            sizes = [own["images"].iloc[0] for own in groups]
+            sizes = [group["images"].iloc[0] for group in groups]
             small = [metric == "ece" and 0 < size < FEW for size in sizes]
             few |= any(small)
-            heights = pd.DataFrame([100 * own.groupby("method")[metric].mean() for own in groups])[results.methods]
+            heights = pd.DataFrame([100 * group.groupby("method")[metric].mean() for group in groups])[results.methods]
             for drawn in style.bars(panel, heights):
                 for bar, faded in zip(drawn, small, strict=True):
                     bar.set_alpha(0.35 if faded else 1.0)
@@ -86,7 +91,7 @@ def draw_groups(results: Results) -> Figure:
                 panel.set_ylim(0, top)
         line[0].set_ylabel(style.short(dataset))
     style.legend(figure)
-    words = "" if known else "; the runs hold no initial value ('zero-shot')"
+    words = "" if has_initial else "; the runs hold no initial value ('zero-shot')"
     words += f"; * fewer than {FEW} images: such an ECE is mostly noise, so its bars are faint" if few else ""
     style.footnote(
         figure, f"split by TPT's mean cosine similarity of each image{words}; {style.note(results, one_seed=True)}"
@@ -101,8 +106,8 @@ def draw_templates(results: Results, *, best: int = 10) -> Figure:
         raise OtptError(f"--best was given {best}; expected {_FEWEST} or more, since a correlation needs them.")
     figure, axes = style.panels(len(results.datasets), size=(2.7, 2.5))
     for panel, dataset in zip(axes, results.datasets, strict=True):
-        own = results.whole.select(dataset=dataset, method=method)
-        means = own.groupby("prompt", sort=False)[["ece", "accuracy", "mean_cosine"]].mean()
+        scores = results.whole.select(dataset=dataset, method=method)
+        means = scores.groupby("prompt", sort=False)[["ece", "accuracy", "mean_cosine"]].mean()
         if len(means) < _FEWEST:
             raise OtptError(
                 f"The runs hold {len(means)} prompts on {dataset!r}, {_FEWEST} are needed; make a run with "
@@ -116,8 +121,8 @@ def draw_templates(results: Results, *, best: int = 10) -> Figure:
         label = f"{len(top)} most accurate"
         panel.scatter(100 * top["ece"], top["mean_cosine"], s=26, color=style.BLUE, marker="D", label=label)
         words = []
-        for name, each in ((label, top), (f"all {len(means)}", means)):
-            r, rho = (each[["ece", "mean_cosine"]].corr(kind).iloc[0, 1] for kind in ("pearson", "spearman"))
+        for name, templates in ((label, top), (f"all {len(means)}", means)):
+            r, rho = (templates[["ece", "mean_cosine"]].corr(kind).iloc[0, 1] for kind in ("pearson", "spearman"))
             words.append(f"{name}  r {r:+.2f}  ρ {rho:+.2f}".replace("-", "−"))
         panel.annotate(
             "\n".join(words), (0, 1), xycoords="axes fraction", va="bottom", fontsize=6.5, color=style.faint()
@@ -142,14 +147,20 @@ def draw_similarity(cosines: Mapping[str, Floats], labels: Mapping[str, str], *,
     everything = np.concatenate(list(cosines.values()))
     margin = 0.08 * max(float(np.ptp(everything)), 0.05)
     at = np.linspace(everything.min() - margin, min(everything.max() + margin, 1.0 + margin), 256)
-    for (prompt, own), look in zip(
-        cosines.items(), style.looks([f"prompt {i}" for i in range(len(cosines))]).values(), strict=True
-    ):
-        values = density(own, at)
-        label = "\n".join(filter(None, [f"{style.short(prompt, 34)}, mean {own.mean():.3f}", labels.get(prompt, "")]))
-        line: dict[str, Any] = {"color": look.colour, "linestyle": look.dash, "marker": look.marker}
-        axes.plot(at, values, markevery=[int(values.argmax())], label=label, **line)
-        axes.plot(own.mean(), 0, color=look.colour, marker=look.marker, clip_on=False, zorder=3)
+    looks = style.looks([f"prompt {i}" for i in range(len(cosines))]).values()
+    for (prompt, similarities), look in zip(cosines.items(), looks, strict=True):
+        values = density(similarities, at)
+        mean = f"{style.short(prompt, 34)}, mean {similarities.mean():.3f}"
+        axes.plot(
+            at,
+            values,
+            color=look.colour,
+            linestyle=look.dash,
+            marker=look.marker,
+            markevery=[int(values.argmax())],
+            label="\n".join(filter(None, [mean, labels.get(prompt, "")])),
+        )
+        axes.plot(similarities.mean(), 0, color=look.colour, marker=look.marker, clip_on=False, zorder=3)
     axes.set(xlabel="cosine similarity of two text features", ylabel="density", title=style.short(title, 60))
     axes.set_ylim(0)
     axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), handlelength=3.2, labelspacing=0.8)

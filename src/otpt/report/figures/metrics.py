@@ -3,32 +3,36 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 from matplotlib.figure import Figure
+from matplotlib.projections.polar import PolarAxes
 
 from otpt.errors import OtptError
 from otpt.metrics import get_metric
 from otpt.report.figures import style
-from otpt.report.papers import plain_methods, swept_settings
 from otpt.report.results import Results
+from otpt.report.selection import plain_methods, swept_settings
 
 
 def draw_posthoc(results: Results) -> Figure:
     """Draw the ECE of each method on each data set and on average, with deviations over seeds."""
     groups = results.datasets if len(results.datasets) == 1 else [*results.datasets, "average"]
-    values, several = style.over_seeds(results, "ece")[groups], len(results.seeds) > 1
+    has_seeds = len(results.seeds) > 1
+    values = style.over_seeds(results, "ece")[groups]
     errors = style.over_seeds(results, "ece", "std")[groups].fillna(0.0)
     figure, (axes,) = style.panels(1, size=(0.6 + len(groups) * (0.25 + 0.16 * len(values)), 2.5))
-    style.bars(axes, values.T, errors.T if several else None)
-    turned: dict[str, Any] = {"rotation": 25, "ha": "right"} if len(groups) > 1 else {}
-    axes.set_xticks(range(len(groups)), [style.short(name, 18) for name in groups], **turned)
+    style.bars(axes, values.T, errors.T if has_seeds else None)
+    titles = [style.short(name, 18) for name in groups]
+    if len(groups) > 1:
+        axes.set_xticks(range(len(groups)), titles, rotation=25, ha="right")
+    else:
+        axes.set_xticks(range(len(groups)), titles)
     axes.set(ylabel="ECE %", xlim=(-0.5, len(groups) - 0.5))
     style.legend(figure)
-    words = "error bars: sample standard deviation over seeds; " if several else ""
+    words = "error bars: sample standard deviation over seeds; " if has_seeds else ""
     style.footnote(figure, f"{words}{style.note(results, ece=True)}")
     return figure
 
@@ -45,13 +49,21 @@ def draw_seeds(results: Results) -> Figure:
     step, at = 0.8 / len(methods), np.arange(len(datasets))
     for panel, metric in zip(axes, ("accuracy", "ece"), strict=True):
         for k, (method, look) in enumerate(style.looks(methods).items()):
-            own = results.select(method=method).pivot_table(metric, "dataset", "seed")
-            own = 100 * own.loc[datasets]
+            scores = results.select(method=method).pivot_table(metric, "dataset", "seed")
+            scores = 100 * scores.loc[datasets]
             place = at - 0.4 + (k + 0.5) * step
-            marks: dict[str, Any] = {"color": look.colour, "marker": look.marker, "linestyle": "none", "capsize": 2.5}
-            panel.errorbar(place, own.mean(axis=1), own.std(axis=1), label=style.short(method), **marks)
-            spread = np.repeat(place + 0.3 * step, len(own.columns))  # next to the mean, which they would hide
-            panel.scatter(spread, own.to_numpy().ravel(), s=6, color=style.ink(), alpha=0.55, linewidth=0, zorder=3)
+            panel.errorbar(
+                place,
+                scores.mean(axis=1),
+                scores.std(axis=1),
+                color=look.colour,
+                marker=look.marker,
+                linestyle="none",
+                capsize=2.5,
+                label=style.short(method),
+            )
+            spread = np.repeat(place + 0.3 * step, len(scores.columns))  # next to the mean, which they would hide
+            panel.scatter(spread, scores.to_numpy().ravel(), s=6, color=style.ink(), alpha=0.55, linewidth=0, zorder=3)
         panel.set_ylabel(get_metric(metric).heading)
         panel.grid(visible=False, axis="x")
     axes[1].set_xticks(at, [style.short(name, 18) for name in datasets], rotation=25, ha="right")
@@ -71,7 +83,8 @@ def draw_radar(results: Results) -> Figure:
     values = style.over_seeds(results, "ece")[datasets]
     angles = np.arange(len(datasets)) * 2 * math.pi / len(datasets)
     figure = Figure(figsize=(5.2, 5.2), layout="constrained")
-    axes: Any = figure.add_subplot(projection="polar")
+    axes = figure.add_subplot(projection="polar")
+    assert isinstance(axes, PolarAxes)
     axes.set_theta_offset(math.pi / 2)
     axes.set_theta_direction(-1)
     for method, look in style.looks(results.methods).items():
@@ -96,25 +109,28 @@ def draw_sweep(results: Results, *, metric: str = "ece", setting: str | None = N
     Other settings that were swept give lines of their own; values of different magnitude are on a symmetric
     logarithmic axis, words at equal steps. The error bars are standard deviations over seeds.
     """
-    found = get_metric(metric)
+    shown = get_metric(metric)
     table = _swept(results)
     names = [name for name in table if name not in {"method", "base", "label"}]
     setting = setting or names[0]
     if setting not in names:
         raise OtptError(f"The runs do not sweep over {setting!r}; they sweep over {', '.join(names)}.")
-    others = [name for name in names if name != setting]
-    averages, errors = (style.over_seeds(results, found.name, how) for how in ("mean", "std"))
+    held_fixed = [name for name in names if name != setting]
+    averages, errors = (style.over_seeds(results, shown.name, how) for how in ("mean", "std"))
     values = table[setting].dropna()
     numeric = values.dtype.kind in "if"
     steps = {value: at for at, value in enumerate(dict.fromkeys(values))}
     figure, axes = style.panels(len(results.datasets), size=(3.2, 2.6))
-    lines = list(table[table[setting].notna()].groupby(["base", *others], sort=False, dropna=False))
-    labels = [", ".join([key[0], *(f"{n}={v}" for n, v in zip(others, key[1:], strict=True))]) for key, _ in lines]
+    lines = list(table[table[setting].notna()].groupby(["base", *held_fixed], sort=False, dropna=False))
+    labels = []
+    for (base, *fixed), _ in lines:
+        labels.append(", ".join([base, *(f"{name}={value}" for name, value in zip(held_fixed, fixed, strict=True))]))
     marks = style.looks([*labels, *plain_methods(results.methods)])
     for panel, dataset in zip(axes, results.datasets, strict=True):
-        for label, (_, own) in zip(labels, lines, strict=True):
-            x = own[setting] if numeric else own[setting].map(steps)
-            y, error = averages.loc[own["method"], dataset], errors.loc[own["method"], dataset].fillna(0.0)
+        for label, (_, variants) in zip(labels, lines, strict=True):
+            x = variants[setting] if numeric else variants[setting].map(steps)
+            y = averages.loc[variants["method"], dataset]
+            error = errors.loc[variants["method"], dataset].fillna(0.0)
             look = marks[label]
             panel.errorbar(x, y, error, color=look.colour, marker=look.marker, capsize=2, label=style.short(label, 40))
         for method in plain_methods(results.methods):
@@ -129,11 +145,11 @@ def draw_sweep(results: Results, *, metric: str = "ece", setting: str | None = N
         else:
             panel.set_xticks(list(steps.values()), list(map(str, steps)))
         name = "λ" if setting == "lambda" else setting
-        panel.set(xlabel=name, ylabel=found.heading, title=style.short(dataset))
+        panel.set(xlabel=name, ylabel=shown.heading, title=style.short(dataset))
     style.legend(figure)
-    better = {"higher": "higher is better; ", "lower": "lower is better; "}.get(str(found.best), "")
+    better = {"higher": "higher is better; ", "lower": "lower is better; "}.get(str(shown.best), "")
     bars = "error bars: standard deviation over seeds; " if len(results.seeds) > 1 else ""
-    style.footnote(figure, f"{better}{bars}{style.note(results, ece='ece' in found.name)}")
+    style.footnote(figure, f"{better}{bars}{style.note(results, ece='ece' in shown.name)}")
     return figure
 
 
@@ -144,19 +160,29 @@ def draw_pareto(results: Results) -> Figure:
     figure, axes = style.panels(len(results.datasets), size=(3.2, 2.8))
     marks = style.looks([*dict.fromkeys(table["base"]), *singles])
     for panel, dataset in zip(axes, results.datasets, strict=True):
-        for base, own in table.groupby("base", sort=False):
-            x, y = ece.loc[own["method"], dataset].to_numpy(), accuracy.loc[own["method"], dataset].to_numpy()
+        for base, variants in table.groupby("base", sort=False):
+            x = ece.loc[variants["method"], dataset].to_numpy()
+            y = accuracy.loc[variants["method"], dataset].to_numpy()
             look, front, name = marks[base], pareto_front(y, x), style.short(base)
             panel.scatter(x, y, s=22, color=look.colour, marker=look.marker, zorder=3, label=f"{name}, swept")
             panel.plot(x[front], y[front], color=look.colour, linewidth=1.0, label=f"Pareto front of {name}")
             for rank, at in enumerate(np.argsort(x)):  # above and below in turn, so that neighbours do not overlap
                 offset = (6, 3 if rank % 2 == 0 else -8)
-                text = style.short(own["label"].iloc[at], 14)
+                text = style.short(variants["label"].iloc[at], 14)
                 panel.annotate(text, (x[at], y[at]), offset, textcoords="offset points", fontsize=6)
         for method in singles:
-            look, place = marks[method], (ece.loc[method, dataset], accuracy.loc[method, dataset])
-            ring: dict[str, Any] = {"color": style.paper(), "edgecolor": look.colour, "marker": look.marker}
-            panel.scatter(*place, s=34, linewidth=1.3, zorder=4, label=style.short(method), **ring)
+            look = marks[method]
+            panel.scatter(
+                ece.loc[method, dataset],
+                accuracy.loc[method, dataset],
+                s=34,
+                color=style.paper(),
+                edgecolor=look.colour,
+                marker=look.marker,
+                linewidth=1.3,
+                zorder=4,
+                label=style.short(method),
+            )
         panel.set(xlabel="ECE %", ylabel="accuracy %", title=style.short(dataset))
         panel.margins(0.18)
     style.legend(figure)

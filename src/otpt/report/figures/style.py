@@ -13,19 +13,21 @@ from contextlib import contextmanager
 from io import BytesIO
 from itertools import product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Literal, NamedTuple
 
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.container import BarContainer
 from matplotlib.figure import Figure
 
 from otpt.errors import OtptError, unknown
 from otpt.files import write_atomically
 from otpt.metrics import get_metric
-from otpt.report.papers import plain_methods
 from otpt.report.results import FEW, Results, check_names
+from otpt.report.selection import plain_methods
 from otpt.runs import Rows
 
 ORANGE, SKY, GREEN, OLIVE = "#E69F00", "#56B4E9", "#009E73", "#8F8500"
@@ -40,7 +42,7 @@ _THEMES = {  # background, ink, secondary text, grid
     "neutral": ("none", "#7A7A7A", "#7A7A7A", "#7A7A7A44"),  # readable on both, for the page
 }
 THEMES = ("light", "dark")
-_STYLE: Any = {  # matplotlib types its keys one by one
+_STYLE: dict[str, str | float] = {
     "font.family": "DejaVu Sans", "font.size": 8.0, "axes.titlesize": 9.0, "legend.fontsize": 7.5,
     "xtick.labelsize": 7.0, "ytick.labelsize": 7.0, "axes.spines.top": False, "axes.spines.right": False,
     "axes.linewidth": 0.6, "axes.axisbelow": True, "axes.grid": True, "grid.linewidth": 0.5, "lines.linewidth": 1.4,
@@ -79,13 +81,14 @@ def looks(methods: Sequence[str]) -> dict[str, Look]:
     """Look of each method: known ones have their own, the others share the remaining colours."""
     used = {_LOOKS[name].colour for name in methods if name in _LOOKS}
     colours = [colour for colour in _COLOURS if colour not in used] or list(_COLOURS)
-    found: dict[str, Look] = {}
+    looks_of: dict[str, Look] = {}
     for name in methods:
-        at = len(found.keys() - _LOOKS.keys())
+        at = len(looks_of.keys() - _LOOKS.keys())
         turn = at % len(colours) + at // len(colours)  # methods of one colour differ in the rest
         dash, hatch = _DASHES[turn % len(_DASHES)], _HATCHES[turn % len(_HATCHES)]
-        found[name] = _LOOKS.get(name, Look(colours[at % len(colours)], _MARKERS[at % len(_MARKERS)], dash, hatch))
-    return found
+        look = Look(colours[at % len(colours)], _MARKERS[at % len(_MARKERS)], dash, hatch)
+        looks_of[name] = _LOOKS.get(name, look)
+    return looks_of
 
 
 @contextmanager
@@ -95,8 +98,9 @@ def styled(theme: str = "light") -> Iterator[None]:
         raise unknown("theme", theme, THEMES)
     paper, ink, _, grid = _THEMES[theme]
     inked = ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color")
-    colours: Any = dict.fromkeys(inked, ink) | {"figure.facecolor": paper, "axes.facecolor": paper, "grid.color": grid}
-    with mpl.rc_context(_STYLE | colours), warnings.catch_warnings():
+    backgrounds = {"figure.facecolor": paper, "axes.facecolor": paper, "grid.color": grid}
+    parameters = mpl.RcParams({**_STYLE, **dict.fromkeys(inked, ink), **backgrounds})
+    with mpl.rc_context(parameters), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=r"Glyph .* missing from")  # drawn as boxes
         yield
 
@@ -113,11 +117,22 @@ def ink() -> str:
 
 def faint() -> str:
     """Return the colour of secondary text."""
-    return next(each[2] for each in _THEMES.values() if each[0] == paper())
+    return next(colours[2] for colours in _THEMES.values() if colours[0] == paper())
 
 
-def panels(count: int, *, size: tuple[float, float], across: int = 3, **subplots: Any) -> tuple[Figure, list[Axes]]:
-    """Create ``count`` panels of ``size`` inches, ``across`` per row, without pyplot state."""
+def panels(
+    count: int,
+    *,
+    size: tuple[float, float],
+    across: int = 3,
+    sharex: bool = False,
+    sharey: bool | Literal["row"] = False,
+    width_ratios: Sequence[float] | None = None,
+) -> tuple[Figure, list[Axes]]:
+    """Create ``count`` panels of ``size`` inches, ``across`` per row, without pyplot state.
+
+    ``sharex``, ``sharey`` and ``width_ratios`` are those of :meth:`matplotlib.figure.Figure.subplots`.
+    """
     if count > MAX_PANELS:
         raise OtptError(
             f"This figure would have {count} panels, more than the {MAX_PANELS} that can be read; choose fewer with "
@@ -126,23 +141,35 @@ def panels(count: int, *, size: tuple[float, float], across: int = 3, **subplots
     columns = min(count, across)
     rows = -(-count // columns)
     figure = Figure(figsize=(max(size[0] * columns + 0.4, 3.6), size[1] * rows + 0.3), layout="constrained")
-    found = list(figure.subplots(rows, columns, squeeze=False, **subplots).flat)
-    for panel in found[count:]:
+    subplots = figure.subplots(rows, columns, squeeze=False, sharex=sharex, sharey=sharey, width_ratios=width_ratios)
+    axes = list(subplots.flat)
+    for panel in axes[count:]:
         panel.remove()
-    return figure, found[:count]
+    return figure, axes[:count]
 
 
-def bars(axes: Axes, heights: Any, errors: Any = None) -> list[Any]:
-    """Draw grouped bars of each method at 0, 1, …: ``heights[method]`` and ``errors[method]`` are sequences."""
-    width, found = 0.8 / len(list(heights)), []
-    for k, (method, look) in enumerate(looks(list(heights)).items()):
+def bars(axes: Axes, heights: pd.DataFrame, errors: pd.DataFrame | None = None) -> list[BarContainer]:
+    """Draw grouped bars at 0, 1, …, one per row: ``heights`` and ``errors`` have a column for each method."""
+    methods = list(heights)
+    width = 0.8 / len(methods)
+    drawn = []
+    for k, (method, look) in enumerate(looks(methods).items()):
         at = np.arange(len(heights[method])) - 0.4 + (k + 0.5) * width
-        over = {} if errors is None else {"yerr": errors[method]}
-        style: dict[str, Any] = {"color": look.colour, "hatch": look.hatch, "edgecolor": paper(), "linewidth": 0.4}
-        whiskers: dict[str, Any] = {"ecolor": ink(), "elinewidth": 0.8, "capsize": 2.0}
-        found.append(axes.bar(at, heights[method], width, label=short(method), error_kw=whiskers, **over, **style))
+        bar = axes.bar(
+            at,
+            heights[method],
+            width,
+            label=short(method),
+            color=look.colour,
+            hatch=look.hatch,
+            edgecolor=paper(),
+            linewidth=0.4,
+            yerr=None if errors is None else errors[method],
+            error_kw={"ecolor": ink(), "elinewidth": 0.8, "capsize": 2.0},
+        )
+        drawn.append(bar)
     axes.grid(visible=False, axis="x")
-    return found
+    return drawn
 
 
 def short(name: str, length: int = 26) -> str:
@@ -151,12 +178,13 @@ def short(name: str, length: int = 26) -> str:
     return name if len(name) <= length else f"{name[: length - length // 3 - 1]}…{name[-(length // 3) :]}"
 
 
-def legend(figure: Figure, handles: Sequence[Any] | None = None) -> None:
+def legend(figure: Figure, handles: Sequence[Artist] | None = None) -> None:
     """Add a legend above the panels, by default for the labels of the first panel."""
     if handles is None:
-        named = dict(zip(*reversed(figure.axes[0].get_legend_handles_labels()), strict=True))
+        drawn, labels = figure.axes[0].get_legend_handles_labels()
+        named = dict(zip(labels, drawn, strict=True))
     else:
-        named = {str(each.get_label()): each for each in handles}
+        named = {str(handle.get_label()): handle for handle in handles}
     longest = max(map(len, named), default=1)
     columns = max(1, min(len(named), int(figure.get_figwidth() / (0.062 * longest + 0.5))))
     figure.set_figheight(figure.get_figheight() + 0.17 * -(-len(named) // columns))
@@ -198,16 +226,16 @@ def narrow(
     usual: Sequence[str],
 ) -> Results:
     """Select data sets and methods, by default all and the ``usual`` ones, under one prompt, by default the first."""
-    known = [name for name in usual if name in results.methods] or plain_methods(results.methods) or results.methods
+    default = [name for name in usual if name in results.methods] or plain_methods(results.methods) or results.methods
     names = check_names("data set", datasets, results.datasets)
-    shown = known if methods is None else check_names("method", methods, results.methods)
+    shown = default if methods is None else check_names("method", methods, results.methods)
     check_names("prompt", [prompt] if prompt else None, results.prompts)
     frame = results.select(prompt=prompt)
     frame = frame[frame["dataset"].isin(names) & frame["method"].isin(shown) & (frame["images"] > 0)]
     frame = frame[frame["prompt"] == frame.groupby(["dataset", "method"])["prompt"].transform("first")]
-    held = frame.set_index(["dataset", "method"]).index
+    pairs = frame.set_index(["dataset", "method"]).index
     for dataset, method in product(names, shown):
-        if (dataset, method) not in held:
+        if (dataset, method) not in pairs:
             raise OtptError(
                 f"The runs hold no images of {method!r} on {dataset!r} with the prompt {prompt!r}; choose others with "
                 "--datasets, --methods or --prompt."
@@ -223,9 +251,9 @@ def first_rows(results: Results, dataset: str, method: str) -> Rows:
 def over_seeds(results: Results, metric: str, how: str = "mean") -> pd.DataFrame:
     """Return means or sample standard deviations ("std") over seeds by method and data set, with averages."""
     scale = 100.0 if get_metric(metric).unit == "%" else 1.0
-    found = results.frame.pivot_table(metric, "method", "dataset", aggfunc=how, dropna=False)
+    table = results.frame.pivot_table(metric, "method", "dataset", aggfunc=how, dropna=False)
     average = results.frame.groupby(["method", "seed"])[metric].mean().groupby("method").agg(how)
-    return scale * found.reindex(index=results.methods, columns=results.datasets).assign(average=average)
+    return scale * table.reindex(index=results.methods, columns=results.datasets).assign(average=average)
 
 
 def note(results: Results, *, one_seed: bool = False, bins: bool = True, ece: bool = False) -> str:

@@ -6,10 +6,11 @@ import base64
 import contextlib
 import io
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 from PIL import Image
 
@@ -26,17 +27,42 @@ from otpt.runs import DatasetConfig, Rows, Run
 _THUMBNAIL = 128
 """Longer side of a thumbnail in pixels."""
 
-Card = dict[str, Any]
-"""An image and its heat map as data URIs, its index, name and label, and the answers of methods."""
+
+@dataclass(frozen=True)
+class Answer:
+    """What a method says of an image: the class, and its confidence in percent."""
+
+    method: str
+    correct: bool
+    label: str
+    percent: str
+
+
+@dataclass
+class Card:
+    """An image with the answers of methods.
+
+    Attributes:
+        index: position of the image in the data set.
+        source: thumbnail as a data URI; None if it cannot be read.
+        map: heat map as a data URI.
+    """
+
+    index: int
+    name: str
+    label: str
+    answers: Sequence[Answer]
+    source: str | None = None
+    map: str | None = None
 
 
 def open_images(config: DatasetConfig, root: Path | None) -> Dataset:
     """Open the images of a data set in the order of an evaluation; :class:`OtptError` says why they are missing."""
-    own = is_own(config.source)
-    name = str(config.source if own else config.name)
+    is_user_data = is_own(config.source)
+    name = str(config.source if is_user_data else config.name)
     if name.startswith("hf:"):
         raise OtptError("they are on the Hugging Face hub, and nothing is downloaded")
-    if not own and not name.startswith("emoji/") and find_entry(name) is None:
+    if not is_user_data and not name.startswith("emoji/") and find_entry(name) is None:
         raise OtptError("the run does not say where they are")
     data = stratified(load_dataset(name, root=root))
     if data.fingerprint != config.fingerprint:
@@ -55,21 +81,21 @@ def load_model(run: Run) -> Backbone:
     return backbone
 
 
-def collect_answers(rows: Mapping[str, Rows]) -> pd.DataFrame:
+def collect_answers(rows_of: Mapping[str, Rows]) -> pd.DataFrame:
     """Collect the predictions of methods, one row per method and image."""
     return pd.concat(
         pd.DataFrame(
             {
                 "method": method,
-                "index": own.indices,
-                "name": own.ids,
-                "label": own.labels,
-                "prediction": own.predictions,
-                "confidence": own.confidences,
-                "correct": own.correct,
+                "index": rows.indices,
+                "name": rows.ids,
+                "label": rows.labels,
+                "prediction": rows.predictions,
+                "confidence": rows.confidences,
+                "correct": rows.correct,
             }
         )
-        for method, own in rows.items()
+        for method, rows in rows_of.items()
     )
 
 
@@ -84,18 +110,19 @@ def choose_images(answers: pd.DataFrame, classes: Sequence[str], count: int) -> 
     both = np.minimum(confidences[:, :, None], confidences[:, None])  # (N, K, K)
     disagreement = np.where(predictions[:, :, None] != predictions[:, None], both, 0.0).max(axis=(1, 2))
     wrong = np.where(wide["correct"].to_numpy(bool), 0.0, confidences).max(axis=1)
-    found: list[list[Card]] = []
-    for values in (disagreement, wrong):
+
+    def largest(values: npt.NDArray[np.float64]) -> list[Card]:
         order = [at for at in np.argsort(-values, kind="stable")[:count] if values[at] > 0]
-        found.append([_card(answers[answers["index"] == wide.index[at]], classes) for at in order])
-    return found[0], found[1]
+        return [_card(answers[answers["index"] == wide.index[at]], classes) for at in order]
+
+    return largest(disagreement), largest(wrong)
 
 
 def add_thumbnails(cards: Sequence[Card], data: Dataset) -> None:
     """Add the image to each card, unless it cannot be read."""
     for card in cards:
         with contextlib.suppress(OtptError):
-            card["source"] = _data_uri(open_image(data[card["index"]].source))
+            card.source = _data_uri(open_image(data[card.index].source))
 
 
 def explain_mistakes(
@@ -110,28 +137,29 @@ def explain_mistakes(
     classifier = Classifier(backbone, "zero-shot").set_classes(config.classes, prompt, allow_duplicates=True)
     wrong = answers[~answers["correct"]].sort_values("confidence", ascending=False, kind="stable")
     chosen = set(wrong.groupby("method").head(count)[["index", "prediction"]].itertuples(index=False, name=None))
-    for key, own in wrong.groupby(["index", "prediction"], sort=False):
+    for key, mistakes in wrong.groupby(["index", "prediction"], sort=False):
         if key in chosen:
-            card = _card(own, config.classes)
-            heat = classifier.explain(data[card["index"]].source, card["answers"][0]["label"])
-            yield {**card, "source": _data_uri(heat.image), "map": _data_uri(heat.overlay())}
+            card = _card(mistakes, config.classes)
+            heat = classifier.explain(data[card.index].source, card.answers[0].label)
+            card.source = _data_uri(heat.image)
+            card.map = _data_uri(heat.overlay())
+            yield card
 
 
-def _card(own: pd.DataFrame, classes: Sequence[str]) -> Card:
-    first = own.iloc[0]
-    answers = own[["method", "correct"]].assign(
-        label=[classes[each] for each in own["prediction"]],
-        # a confidence below 1 never reads as 100 %
-        percent=["> 99 %" if 0.995 <= each < 1 else f"{100 * each:.0f} %" for each in own["confidence"]],
-    )
-    return {
-        "index": int(first["index"]),
-        "name": first["name"],
-        "label": classes[first["label"]],
-        "answers": answers.to_dict("records"),
-        "source": None,
-        "map": None,
-    }
+def _card(answers: pd.DataFrame, classes: Sequence[str]) -> Card:
+    """Return the card of an image with the answers of methods to it."""
+    first = answers.iloc[0]
+    columns = (answers[name] for name in ("method", "correct", "prediction", "confidence"))
+    said = [
+        Answer(method, bool(correct), classes[prediction], _percent(confidence))
+        for method, correct, prediction, confidence in zip(*columns, strict=True)
+    ]
+    return Card(int(first["index"]), first["name"], classes[first["label"]], said)
+
+
+def _percent(confidence: float) -> str:
+    """Format a confidence; one below 1 never reads as 100 %."""
+    return "> 99 %" if 0.995 <= confidence < 1 else f"{100 * confidence:.0f} %"
 
 
 def _data_uri(image: Image.Image) -> str:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from otpt.metrics import METRICS, percent
 from otpt.report.comparison import gap
-from otpt.report.papers import AVERAGE
+from otpt.report.page.lines import Line
 from otpt.report.results import FEW, Results
+from otpt.report.selection import AVERAGE
 
-Line = Mapping[str, Any]
 _NAMED = 4
 """Maximum number of methods named in a sentence."""
 _CALIBRATED = 0.01
@@ -20,19 +19,22 @@ _CALIBRATED = 0.01
 
 def summary(results: Results, lines: Sequence[Line]) -> list[str]:
     """Return summary sentences, most important first; names are enclosed in Unicode isolates."""
-    known = [line for line in lines if line["numbers"] and line["dataset"] != AVERAGE]
-    if not known:
+    by_dataset = [line for line in lines if line.numbers and line.dataset != AVERAGE]
+    if not by_dataset:
         return ["Nothing has been predicted yet."]
-    deciding = [line for line in lines if line["dataset"] == AVERAGE] or known
-    sentences = [_best_calibrated(results, deciding, known), _most_accurate(results, deciding)]
-    sentences.append(_confidence(deciding, known))
-    least = min(line["images"] for line in known)
+    deciding = [line for line in lines if line.dataset == AVERAGE] or by_dataset
+    sentences = [
+        _best_calibrated(results, deciding, by_dataset),
+        _most_accurate(results, deciding),
+        _confidence(deciding, by_dataset),
+    ]
+    least = min(line.images for line in by_dataset)
     if least < FEW:
         sentences.append(
             f"With fewer than {FEW} images in a data set ({least} here), most of an ECE may be bias, which a "
             "calibrated model would have too: look at the debiased ECE."
         )
-    if unreadable := max(line["unreadable"] for line in lines):
+    if unreadable := max(line.unreadable for line in lines):
         sentences.append(f"Some images could not be read ({unreadable} of one data set); they count nowhere.")
     return sentences
 
@@ -42,53 +44,53 @@ def isolated(name: str) -> str:
     return f"\u2068{name.translate(dict.fromkeys(range(0x2066, 0x206A)))}\u2069"
 
 
-def _best_calibrated(results: Results, deciding: Sequence[Line], known: Sequence[Line]) -> str:
-    best, *others = _ranked(deciding, "ece")
-    datasets = list(dict.fromkeys(line["dataset"] for line in known))
-    averaged = best["dataset"] == AVERAGE
-    where = f" on average over {len(datasets)} data sets" if averaged else ""
-    ece, debiased = best["numbers"]["ece"]["text"], best["numbers"]["debiased_ece"]["text"]
+def _best_calibrated(results: Results, deciding: Sequence[Line], by_dataset: Sequence[Line]) -> str:
+    best, *worse = _ranked(deciding, "ece")
+    datasets = list(dict.fromkeys(line.dataset for line in by_dataset))
+    is_average = best.dataset == AVERAGE
+    where = f" on average over {len(datasets)} data sets" if is_average else ""
+    ece, debiased = best.numbers["ece"].text, best.numbers["debiased_ece"].text
     words = f"{_listed([best], deciding)} has the lowest ECE{where}: {ece} %, debiased {debiased} %"
-    words += f"{_runner_up(results, 'ece', best, others, deciding)}."
-    if others and all(line["numbers"]["debiased_ece"]["value"] <= 0 for line in (best, others[0])):
+    words += f"{_runner_up(results, 'ece', best, worse, deciding)}."
+    if worse and all(line.numbers["debiased_ece"].value <= 0 for line in (best, worse[0])):
         # a difference of two plain ECEs may then be one of their biases, however small its p
         words += " The debiased ECE of both is 0 or less: these images show no calibration error of either."
-    if averaged:
-        lowest = [_ranked([line for line in known if line["dataset"] == name], "ece")[0] for name in datasets]
-        count = sum(line["keys"][0] in best["keys"] for line in lowest)
+    if is_average:
+        lowest = [_ranked([line for line in by_dataset if line.dataset == name], "ece")[0] for name in datasets]
+        count = sum(line.keys[0] in best.keys for line in lowest)
         words += f" It has the lowest ECE on {count or 'none'} of the {len(datasets)} data sets."
     return words
 
 
 def _most_accurate(results: Results, deciding: Sequence[Line]) -> str:
-    best, *others = _ranked(deciding, "accuracy")
-    accuracy = best["numbers"]["accuracy"]
-    if alike := _alike(others, "accuracy", best):
-        return f"{_listed([best, *alike], deciding)} share the highest accuracy: {accuracy['mean']} %."
-    words = f"{_listed([best], deciding)} has the highest accuracy: {accuracy['text']} %"
-    return f"{words}{_runner_up(results, 'accuracy', best, others, deciding)}."
+    best, *worse = _ranked(deciding, "accuracy")
+    accuracy = best.numbers["accuracy"]
+    if alike := _alike(worse, "accuracy", best):
+        return f"{_listed([best, *alike], deciding)} share the highest accuracy: {accuracy.mean} %."
+    words = f"{_listed([best], deciding)} has the highest accuracy: {accuracy.text} %"
+    return f"{words}{_runner_up(results, 'accuracy', best, worse, deciding)}."
 
 
-def _runner_up(results: Results, metric: str, best: Line, others: Sequence[Line], deciding: Sequence[Line]) -> str:
+def _runner_up(results: Results, metric: str, best: Line, worse: Sequence[Line], deciding: Sequence[Line]) -> str:
     """Describe the runners-up and the significance of their difference from the best."""
-    if not others:
+    if not worse:
         return ""
-    alike = _alike(others, metric, others[0])
+    alike = _alike(worse, metric, worse[0])
     verb = "is" if len(alike) == 1 else "are"
-    words = f"; next {verb} {_listed(alike, deciding)} with {alike[0]['numbers'][metric]['mean']} %"
-    found = gap(results, metric, best["keys"], others[0]["keys"])
-    if found is None:
+    words = f"; next {verb} {_listed(alike, deciding)} with {alike[0].numbers[metric].mean} %"
+    difference = gap(results, metric, best.keys, worse[0].keys)
+    if difference is None:
         return words
-    if found.is_noise:
-        return f"{words}, a difference within noise (p = {found.p:.2g})"
-    low, high = sorted((abs(found.low), abs(found.high)))
-    return f"{words}: they differ by {percent(low)} to {percent(high)} points (p = {found.p:.2g})"
+    if difference.is_noise:
+        return f"{words}, a difference within noise (p = {difference.p:.2g})"
+    low, high = sorted((abs(difference.low), abs(difference.high)))
+    return f"{words}: they differ by {percent(low)} to {percent(high)} points (p = {difference.p:.2g})"
 
 
-def _confidence(deciding: Sequence[Line], known: Sequence[Line]) -> str:
+def _confidence(deciding: Sequence[Line], by_dataset: Sequence[Line]) -> str:
     """Describe the over- or under-confidence of all methods, or of the worst one."""
-    lines = sorted(deciding, key=lambda line: abs(line["numbers"]["overconfidence"]["value"]))
-    values = [line["numbers"]["overconfidence"]["value"] for line in lines]
+    lines = sorted(deciding, key=lambda line: abs(line.numbers["overconfidence"].value))
+    values = [line.numbers["overconfidence"].value for line in lines]
     sizes = [percent(abs(value), 1) for value in values]
     if abs(values[-1]) <= _CALIBRATED:
         return f"Mean confidence and accuracy differ by {sizes[-1]} points at most."
@@ -99,36 +101,42 @@ def _confidence(deciding: Sequence[Line], known: Sequence[Line]) -> str:
     else:
         lines, values = lines[-1:], values[-1:]
         words = f"{_listed(lines, deciding)} is furthest off: {word} by {sizes[-1]} points"
-    chances = [_chance(line, known) for line in lines]
+    chances = [_chance(line, by_dataset) for line in lines]
     if any(abs(value) <= chance for value, chance in zip(values, chances, strict=True)):
         words += f"; with few images, up to {percent(max(chances), 1)} points may be chance"
     return f"{words}."
 
 
-def _chance(line: Line, known: Sequence[Line]) -> float:
+def _chance(line: Line, by_dataset: Sequence[Line]) -> float:
     """Return a 95 % bound of |accuracy − mean confidence| of a calibrated method.
 
     The variance of a mean of independent hits is largest if all have the same probability, so this is a bound.
     """
-    own = [each for each in known if each["keys"][0] in line["keys"]]
-    variances = [(a := each["numbers"]["accuracy"]["value"]) * (1 - a) / each["images"] for each in own]
-    return 1.96 * math.sqrt(sum(variances)) / len(own)
+    variances = []
+    for part in by_dataset:
+        if part.keys[0] in line.keys:
+            accuracy = part.numbers["accuracy"].value
+            variances.append(accuracy * (1 - accuracy) / part.images)
+    return 1.96 * math.sqrt(sum(variances)) / len(variances)
 
 
 def _ranked(lines: Sequence[Line], metric: str) -> list[Line]:
     """Sort lines, best first; ties keep their order."""
-    return sorted(lines, key=lambda line: METRICS[metric].cost(line["numbers"][metric]["value"]))
+    return sorted(lines, key=lambda line: METRICS[metric].cost(line.numbers[metric].value))
 
 
 def _alike(lines: Sequence[Line], metric: str, other: Line) -> list[Line]:
     """Return the lines with the same printed mean."""
-    return [line for line in lines if line["numbers"][metric]["mean"] == other["numbers"][metric]["mean"]]
+    return [line for line in lines if line.numbers[metric].mean == other.numbers[metric].mean]
 
 
 def _listed(lines: Sequence[Line], deciding: Sequence[Line]) -> str:
     """Join the names of methods, with prompts if they differ; long lists are shortened."""
-    several = len({line["prompt"] for line in deciding}) > 1
-    names = [isolated(x["method"]) + (f" with “{isolated(x['prompt'])}”" if several else "") for x in lines]
+    has_prompts = len({line.prompt for line in deciding}) > 1
+    names = []
+    for line in lines:
+        prompt = f" with “{isolated(line.prompt)}”" if has_prompts else ""
+        names.append(isolated(line.method) + prompt)
     if len(names) > _NAMED:
         names = [*names[: _NAMED - 1], f"{len(names) - _NAMED + 1} more"]
     return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))

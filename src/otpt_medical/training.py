@@ -31,15 +31,12 @@ from PIL import Image, ImageEnhance
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from otpt.backbones import Backbone
+from otpt.backbones import Backbone, text_encoder
 from otpt.backbones.fast import pooled
 from otpt.data import Dataset
 from otpt.errors import OtptError
 from otpt.images import open_image, open_with_digest
 from otpt.learning.training import Epoch, Recipe, Step, descend, few_shots
-from otpt.medical.baple import BapleModel, Patch
-from otpt.medical.fpt import FptNetwork, side_pixels, stacked
-from otpt.medical.frozen_vit import ISIC_MEAN, ISIC_STD, FrozenViT, KeysAndValues
 from otpt.methods.state import prompt_state
 from otpt.metrics import misclassification_auroc
 from otpt.objectives import orthogonality
@@ -47,6 +44,9 @@ from otpt.prompts import Linearisation, Prompt
 from otpt.threads import in_threads, one_thread
 from otpt.views import normalised
 from otpt.views.draws import draw_view, view_uniforms
+from otpt_medical.baple import BapleModel, Patch
+from otpt_medical.fpt import FptNetwork, side_pixels, stacked
+from otpt_medical.frozen_vit import ISIC_MEAN, ISIC_STD, FrozenViT, KeysAndValues
 
 CROP_SCALE = (0.8, 1.0)
 CROP_RATIO = (0.7, 1.3)
@@ -172,7 +172,7 @@ class BapleTraining:
             raise OtptError(f"BAPLe is trained in float32 or float64, not in {backbone.precision!r}.")
         self.patch = patch or Patch()
         self._backbone, self._visual, self._recipe = backbone, backbone.visual, recipe
-        random = Prompt.random(recipe.tokens, width=backbone.text.width, seed=recipe.seed)
+        random = Prompt.random(recipe.tokens, width=text_encoder(backbone).width, seed=recipe.seed)
         prompt = random if start is None else Prompt.learned(start)
         self._text = prompt_state(backbone, class_names, prompt, contexts_per_pass=1, tunes=False)
         self.context = self._text.init.clone()
@@ -200,14 +200,14 @@ class BapleTraining:
             loss = recipe.weight * orthogonality(features)
             if not bool(poisoned.all()):
                 clean = backbone.encode_pixels(model.pixels(pixels[~poisoned], trigger=False), chunk=backbone.chunk)
-                own = text.logits(clean, features)
-                loss = loss + F.cross_entropy(own, wanted[~poisoned])
-                logits[~poisoned] = own.detach()
+                clean_logits = text.logits(clean, features)
+                loss = loss + F.cross_entropy(clean_logits, wanted[~poisoned])
+                logits[~poisoned] = clean_logits.detach()
             if bool(poisoned.any()):
-                seen = pooled(self._visual(model.pixels(pixels[poisoned], trigger=True)))
-                own = text.logits(F.normalize(seen, dim=-1), features)
-                loss = loss + F.cross_entropy(own, wanted[poisoned])
-                logits[poisoned] = own.detach()
+                fooled = pooled(self._visual(model.pixels(pixels[poisoned], trigger=True)))
+                fooled_logits = text.logits(F.normalize(fooled, dim=-1), features)
+                loss = loss + F.cross_entropy(fooled_logits, wanted[poisoned])
+                logits[poisoned] = fooled_logits.detach()
                 self.summed += torch.autograd.grad(loss, noise, retain_graph=True)[0]
                 self.noise = (self.noise - recipe.noise_step * self.summed.sign()).clamp(-recipe.bound, recipe.bound)
         (cotangent,) = torch.autograd.grad(loss, features)
@@ -249,7 +249,7 @@ def train_fpt(
     with torch.random.fork_rng(devices=[]):  # initial values and dropout
         torch.manual_seed(recipe.seed)
         classes = len(dataset.class_names)
-        network = FptNetwork(recipe.variant, classes, frozen.width, frozen.heads, frozen.depth)
+        network = FptNetwork(recipe.variant, classes, frozen.tower.width, frozen.tower.heads, frozen.tower.depth)
         network = network.to(frozen.device, frozen.dtype)
         keys_values = KeysAndValues(frozen, network.frozen_blocks, keep)
 
@@ -309,5 +309,5 @@ def macro_auc(probabilities: npt.NDArray[np.float64], labels: npt.NDArray[np.int
     Probabilities (N, C), labels (N,). Classes without images, or with all, are left out; 0.5 if none is left.
     """
     areas = [misclassification_auroc(scores, labels == label) for label, scores in enumerate(probabilities.T)]
-    found = [area for area in areas if not math.isnan(area)]
-    return float(np.mean(found)) if found else 0.5
+    defined = [area for area in areas if not math.isnan(area)]
+    return float(np.mean(defined)) if defined else 0.5

@@ -15,18 +15,18 @@ from __future__ import annotations
 
 import json
 import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Protocol
 
 import torch
+from open_clip.tokenizer import HFTokenizer
 from torch import Tensor, nn
 
-from otpt.backbones.checkpoints import SUFFIXES, read_checkpoint
-from otpt.backbones.sources import Parts, hub_file, quiet_transformers, register_source
+from otpt.backbones import Parts, hub_file, read_checkpoint
+from otpt.backbones.checkpoints import SUFFIXES
+from otpt.backbones.sources import quiet_transformers
 from otpt.errors import OtptError
-
-if TYPE_CHECKING:
-    from open_clip.tokenizer import HFTokenizer
 
 CONTEXT_LENGTH = 25
 """Tokens a text is padded to. The pooling averages over padding too, so that a feature depends on it."""
@@ -36,11 +36,20 @@ IMAGE_SIZE = 224
 PREPROCESSING = {"mean": 3 * (0.5862785803043838,), "std": 3 * (0.27950088968644304,), "resize_mode": "longest"}
 """One grey mean and deviation, the image padded to a square. BAPLe takes CLIP's numbers instead."""
 
-SWIN: dict[str, Any] = {}
-BERT: dict[str, Any] = {"vocab_size": 28996}
+SWIN: dict[str, object] = {}
+BERT: dict[str, object] = {"vocab_size": 28996}
 """Sizes where they differ from the defaults of transformers: Swin-tiny, and BERT-base with a cased vocabulary."""
 
 _INDEX_BUFFERS = ("position_ids", "relative_position_index")
+
+
+class PretrainedModel(Protocol):
+    """Class of models of transformers."""
+
+    __name__: str
+
+    def from_pretrained(self, name: None, **options: object) -> tuple[nn.Module, Mapping[str, Sequence[object]]]:
+        """Return a model and a report on its weights, with ``output_loading_info=True``."""
 
 
 class SwinTower(nn.Module):
@@ -64,7 +73,7 @@ class BertTower(nn.Module):
     the feature is P h. Padding is hidden from attention.
     """
 
-    def __init__(self, bert: Any, projection: Tensor, padding: int = 0) -> None:
+    def __init__(self, bert: nn.Module, projection: Tensor, padding: int = 0) -> None:
         super().__init__()
         self.context_length = CONTEXT_LENGTH
         self.transformer = bert
@@ -122,7 +131,7 @@ def _below(state: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
 
 
-def _filled(kind: Any, config: Any, state: dict[str, Tensor]) -> Any:
+def _filled(kind: PretrainedModel, config: object, state: dict[str, Tensor]) -> nn.Module:
     """Return a transformers tower with these weights; ``from_pretrained`` maps legacy names."""
     with quiet_transformers():
         model, report = kind.from_pretrained(
@@ -135,8 +144,6 @@ def _filled(kind: Any, config: Any, state: dict[str, Tensor]) -> Any:
 
 
 def _tokenizer(folder: Path) -> HFTokenizer:
-    from open_clip.tokenizer import HFTokenizer
-
     vocabulary = folder / "vocab.txt"
     if not vocabulary.is_file():
         vocabulary = hub_file(BERT_REPOSITORY, "vocab.txt", what="MedCLIP's vocabulary (vocab.txt next to the weights)")
@@ -145,8 +152,3 @@ def _tokenizer(folder: Path) -> HFTokenizer:
         (Path(place) / "vocab.txt").write_bytes(vocabulary.read_bytes())
         (Path(place) / "config.json").write_text(json.dumps({"model_type": "bert"}), encoding="utf-8")
         return HFTokenizer(place, context_length=CONTEXT_LENGTH)
-
-
-register_source(
-    "medclip:FOLDER", "MedCLIP-ViT as published: pytorch_model.bin, and vocab.txt if available", load_medclip
-)

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Literal, NamedTuple
+
+import numpy as np
 
 from otpt.cli import options as o
-from otpt.cli.evaluate import Datasets, EvaluationOptions, PluginOptions, RunFolder, say_incomplete
+from otpt.cli.evaluate import Datasets, EvaluationOptions, RunFolder, say_incomplete
 from otpt.cli.terminal import print_json, print_table, say
 from otpt.cli.train import TrainingData
+from otpt.data import Dataset, NoSuchSplit, load_dataset
 from otpt.errors import OtptError
-from otpt.medical import FPT_BACKBONE, FROZEN_SIZE
-
-if TYPE_CHECKING:
-    from otpt.data import Dataset
-    from otpt.learning import Epoch
-    from otpt.methods import Method
-    from otpt.runs import Run
+from otpt.learning import Epoch, few_shots
+from otpt.methods import Method
+from otpt.runs import Run, folder_name
+from otpt_medical import FPT_BACKBONE, FROZEN_SIZE
+from otpt_medical.baple import Patch, read_start
+from otpt_medical.fpt import write_fpt
+from otpt_medical.frozen_vit import load_frozen_vit
+from otpt_medical.trained import Notes
+from otpt_medical.training import BapleRecipe, FptRecipe, train_baple, train_fpt
 
 Out = Annotated[Path | None, o.out("a .safetensors file (default: by data set and method)")]
 System = Annotated[str | None, o.methods("the system, or SYSTEM+o-tpt")]
@@ -56,10 +61,6 @@ def baple(
 
     otpt train baple my-images/ --target 0 --out baple.safetensors
     """
-    from otpt.learning import few_shots
-    from otpt.medical.baple import Patch, read_start
-    from otpt.medical.training import BapleRecipe, train_baple
-
     o.use_threads(threads)
     method, weight = _method("baple", methods, set)
     images = data.load(dataset)
@@ -87,7 +88,7 @@ def baple(
     trained = train_baple(backbone, images, recipe, start=first, patch=Patch(font=font), on_epoch=on_epoch)
     seen = few_shots(images, shots, seed=seed).image_keys()
     notes = _notes(method, images, backbone.fingerprint, seen)
-    trained.write(path, {**notes, "target": number, "recipe": asdict(recipe)})
+    trained.write(path, notes.model_copy(update={"target": number, "recipe": asdict(recipe)}))
     print(f"Learned a context and a trigger for the class {images.class_names[number]!r}. Written: {str(path)!r}.")
     return 0
 
@@ -120,10 +121,6 @@ def fpt(
 
     otpt train fpt my-images/ --methods fpt+o-tpt --out fpt.safetensors
     """
-    from otpt.medical.fpt import write_fpt
-    from otpt.medical.frozen_vit import load_frozen_vit
-    from otpt.medical.training import FptRecipe, train_fpt
-
     o.use_threads(threads)
     method, weight = _method("fpt", methods, set)
     images = data.load(dataset)
@@ -146,7 +143,7 @@ def fpt(
 
     network = train_fpt(frozen, images, recipe, validation=validation, keep=keep_frozen, on_epoch=on_epoch)
     notes = _notes(method, images, frozen.fingerprint, images.image_keys())
-    write_fpt(path, network, {**notes, "frozen_size": frozen_size, "recipe": asdict(recipe)})
+    write_fpt(path, network, notes.model_copy(update={"frozen_size": frozen_size, "recipe": asdict(recipe)}))
     print(f"Learned a side network for {len(images.class_names)} classes. Written: {str(path)!r}.")
     return 0
 
@@ -155,30 +152,34 @@ def certify(
     *datasets: Datasets,
     methods: Annotated[tuple[str, ...], o.methods("methods to certify")] = CERTIFIED,
     out: RunFolder = None,
-    plugins: PluginOptions = PluginOptions(),
     options: EvaluationOptions = EvaluationOptions(),
 ) -> int:
     """Tune a prompt for each image on noisy copies of it, then certify its class by randomised smoothing: an evaluation
     whose rows also have a radius. An interrupted run resumes when the command is repeated. Exit code 3 if images could
     not be read.
 
-    otpt certify my-images/ --methods promptsmooth --sigma 0.25 --limit 100
+    otpt certify my-images/ --methods promptsmooth --set sigma=0.25 samples=1000 --limit 100
     """
-    chosen = [_certified(each) for each in options.method.methods(methods)]
+    certified = [_certified(method) for method in options.method.methods(methods)]
     options = replace(options, seeds=options.seeds or (3,))
-    result = options.evaluate(datasets, chosen, out=out, plugins=plugins)
-    found = {each.name: certified_accuracy(result.run, each.name, RADII) for each in chosen}
+    result = options.evaluate(datasets, certified, out=out)
+    accuracies = {method.name: certified_accuracy(result.run, method.name, RADII) for method in certified}
     if options.run.json:
         rows = [
-            {"method": name, "certified_accuracy": {f"{r:g}": own[r] for r in RADII}, "abstained": abstained}
-            for name, (own, abstained) in found.items()
+            {
+                "method": name,
+                "certified_accuracy": {f"{radius:g}": value for radius, value in accuracy.by_radius.items()},
+                "abstained": accuracy.abstained,
+            }
+            for name, accuracy in accuracies.items()
         ]
         print_json({"run": str(result.run.folder), "methods": rows})
     else:
-        print_table(
-            ["certified accuracy %", *(f"r ≥ {radius:g}" for radius in RADII), "abstained %"],
-            [[name, *map(_percent, (*own.values(), abstained))] for name, (own, abstained) in found.items()],
-        )
+        header = ["certified accuracy %", *(f"r ≥ {radius:g}" for radius in RADII), "abstained %"]
+        cells = []
+        for name, accuracy in accuracies.items():
+            cells.append([name, *map(_percent, (*accuracy.by_radius.values(), accuracy.abstained))])
+        print_table(header, cells)
         print(f"Certificates are in the rows of {str(result.run.folder)!r}, columns 'radius' and 'lower_bound'.")
     return say_incomplete(result)
 
@@ -196,20 +197,23 @@ def _percent(fraction: float | None) -> str:
     return "–" if fraction is None else f"{100 * fraction:.2f}"
 
 
-def certified_accuracy(run: Run, method: str, radii: Iterable[float]) -> tuple[dict[float, float | None], float | None]:
-    """Return the fraction of images correct and certified at each radius, and the fraction of abstentions.
+class CertifiedAccuracy(NamedTuple):
+    """Fraction of images correct and certified at each radius, and fraction of abstentions; None without images."""
 
-    Abstentions count as wrong. The fractions are None without readable images.
-    """
-    import numpy as np
+    by_radius: Mapping[float, float | None]
+    abstained: float | None
 
+
+def certified_accuracy(run: Run, method: str, radii: Iterable[float]) -> CertifiedAccuracy:
+    """Return the certified accuracy of a method in a run at radii; abstentions count as wrong."""
     rows = run.to_pandas()
     rows = rows[(rows["method"] == method) & rows["error"].isna()]
     if rows.empty:
-        return dict.fromkeys(radii), None
+        return CertifiedAccuracy(dict.fromkeys(radii), None)
     abstained = np.array(["abstained" in flags for flags in rows["flags"]])
     reached = np.where(rows["correct"].astype(bool) & ~abstained, rows["radius"], -np.inf)
-    return {radius: float((reached >= radius).mean()) for radius in radii}, float(abstained.mean())
+    by_radius = {radius: float((reached >= radius).mean()) for radius in radii}
+    return CertifiedAccuracy(by_radius, float(abstained.mean()))
 
 
 def _method(system: str, name: str | None, settings: Sequence[str]) -> tuple[Method, float]:
@@ -228,8 +232,6 @@ def _method(system: str, name: str | None, settings: Sequence[str]) -> tuple[Met
 
 def _validation(data: TrainingData, dataset: str, val: str | None) -> Dataset | None:
     """Return the images of ``--val`` or of the data set's validation split, or None."""
-    from otpt.data import NoSuchSplit, load_dataset
-
     split = "validation" if (val or dataset).startswith("hf:") else "val"
     if val is not None:
         return TrainingData(data=data.data, classes=data.classes).load(val, split)
@@ -240,32 +242,28 @@ def _validation(data: TrainingData, dataset: str, val: str | None) -> Dataset | 
         return None
 
 
-def _class_number(given: str, dataset: Dataset) -> int:
+def _class_number(text: str, dataset: Dataset) -> int:
     names = dataset.class_names
-    if given in names:
-        return names.index(given)
-    if given.isdecimal() and int(given) < len(names):
-        return int(given)
-    raise OtptError(
-        f"Unknown target class {given!r}; expected 0 to {len(names) - 1} or a name: {', '.join(names[:6])}."
-    )
+    if text in names:
+        return names.index(text)
+    if text.isdecimal() and int(text) < len(names):
+        return int(text)
+    raise OtptError(f"Unknown target class {text!r}; expected 0 to {len(names) - 1} or a name: {', '.join(names[:6])}.")
 
 
 def _path(out: Path | None, dataset: Dataset, name: str) -> Path:
-    from otpt.runs import folder_name
-
     path = out or Path(f"{folder_name(dataset.name)}-{name}.safetensors")
     if path.suffix != ".safetensors":
         raise OtptError(f"--out was given {str(path)!r}; expected a name that ends in .safetensors.")
     return path
 
 
-def _notes(method: Method, dataset: Dataset, fingerprint: str, images: Sequence[str]) -> dict[str, Any]:
-    return {
-        "system": method.adapt,
-        "method": method.name,
-        "dataset": dataset.name,
-        "classes": list(dataset.class_names),
-        "backbone": fingerprint,
-        "images": list(images),
-    }
+def _notes(method: Method, dataset: Dataset, fingerprint: str, images: Sequence[str]) -> Notes:
+    return Notes(
+        system=method.adapt,
+        method=method.name,
+        dataset=dataset.name,
+        classes=dataset.class_names,
+        backbone=fingerprint,
+        images=tuple(images),
+    )

@@ -11,63 +11,40 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import NormalDist
-from typing import Any, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from PIL import Image
-from pydantic import Field
+from pydantic import BeforeValidator, Field, InstanceOf
 from scipy import special
 from torch import Tensor
 
-from otpt.backbones import Backbone
+from otpt.backbones import Backbone, text_encoder
 from otpt.data import Dataset
 from otpt.errors import OtptError
+from otpt.evaluation import EvaluationSystem
 from otpt.features.pipeline import EncodedImage
-from otpt.hooks import EvaluationHook
-from otpt.medical.trained import ONLY
-from otpt.methods import (
-    KEPT_INIT,
-    Batch,
-    Group,
-    Kind,
-    Method,
-    Methods,
-    Output,
-    learned_prompt,
-    prompts_of,
-    register_kind,
-    text_state,
-)
+from otpt.files import Json
+from otpt.methods import KEPT_INIT, Batch, Method, Output, Protocol, Setup, Task, init_of, register_system
+from otpt.methods.coop import Coop
 from otpt.methods.method import TuningConfig
 from otpt.methods.state import PromptState, mean_cosine
 from otpt.methods.tuner import failed_on, tune
 from otpt.metrics.sets import lower_confidence_bound
 from otpt.prompts import Prompt, tokenize_prompts
-from otpt.prompts.learned import CoopContext
 from otpt.registry import AGGREGATIONS, CLEAN, Component
-from otpt.settings import Frozen, Settings
 from otpt.transfers import to_host
 from otpt.views import Preprocessing, ViewRecipe, make_views
 from otpt.views.draws import noise_generator
+from otpt_medical.trained import ONLY
 
 ABSTAINED = "abstained"
 """Flag of a prediction by votes whose class does not differ significantly from the second."""
 
 NOISE_PROMPTS = {"kather": Prompt("An H&E image patch of", tokens=5)}
 """PromptSmooth's own contexts: five of the seven tokens are tuned ("an h & e image"), "patch of" is fixed."""
-
-
-class Smoothing(Frozen):
-    """Hyperparameters of PromptSmooth; the paper uses sigma 0.1, 0.25, 0.5 and 1."""
-
-    sigma: float = Field(0.25, gt=0, allow_inf_nan=False, description="deviation of the noise on pixels in [0, 1]")
-    copies: int = Field(100, ge=1, description="noisy copies that a prompt is tuned on")
-    selection: int = Field(100, ge=1, description="votes that choose the class (N₀)")
-    samples: int = Field(10_000, ge=1, description="votes that certify it (N)")
-    alpha: float = Field(0.001, gt=0, lt=1, description="probability that a certificate is wrong")
-    batch: int = Field(100, ge=1, description="copies encoded together")
 
 
 Votes = npt.NDArray[np.int64]
@@ -103,7 +80,7 @@ def predict_or_abstain(votes: Votes, alpha: float) -> int | None:
 def noisy_copies(
     clean: Tensor,
     preprocessing: Preprocessing,
-    smoothing: Smoothing,
+    smoothing: PromptSmooth,
     count: int,
     *,
     seed: int,
@@ -141,7 +118,7 @@ class TunedImage(NamedTuple):
 class Smoother:
     """PromptSmooth on a backbone, from the prompt of ``text``."""
 
-    def __init__(self, backbone: Backbone, text: PromptState, smoothing: Smoothing) -> None:
+    def __init__(self, backbone: Backbone, text: PromptState, smoothing: PromptSmooth) -> None:
         self._backbone, self._text, self._smoothing = backbone, text, smoothing
 
     def tune(
@@ -164,43 +141,41 @@ class Smoother:
 
     def labels(self, tuned: TunedImage, count: int, purpose: str, *, seed: int, image_id: str) -> Tensor:
         """Classify ``count`` new copies under each config's prompt: (configs, count)."""
-        found = [
-            torch.stack([self._text.logits(features, own).argmax(dim=1) for own in tuned.text_features])
-            for features in self._features(tuned.clean, count, purpose, seed, image_id)
-        ]
-        return torch.cat(found, dim=1)
+        labels = []
+        for features in self._features(tuned.clean, count, purpose, seed, image_id):
+            rows = [self._text.logits(features, texts).argmax(dim=1) for texts in tuned.text_features]
+            labels.append(torch.stack(rows))
+        return torch.cat(labels, dim=1)
 
     def _features(self, clean: Tensor, count: int, purpose: str, seed: int, image_id: str) -> Iterator[Tensor]:
-        preprocessing, numbers = self._backbone.preprocessing, self._smoothing
-        copies = noisy_copies(clean, preprocessing, numbers, count, seed=seed, image_id=image_id, purpose=purpose)
+        preprocessing, smoothing = self._backbone.preprocessing, self._smoothing
+        copies = noisy_copies(clean, preprocessing, smoothing, count, seed=seed, image_id=image_id, purpose=purpose)
         return (self._backbone.encode_pixels(batch, chunk=self._backbone.chunk) for batch in copies)
 
 
 class PromptSmoothGroup:
-    """Methods of PromptSmooth under one prompt; see :class:`otpt.methods.Group`."""
+    """Methods of PromptSmooth under one prompt, a :class:`otpt.methods.Group`."""
 
-    def __init__(
-        self, prompt: str, methods: tuple[Method, ...], backbone: Backbone, start: Prompt, settings: Settings
-    ) -> None:
-        self.prompt, self.methods = prompt, methods
-        self._official = settings.official_precision
-        self._smoothing = numbers = smoothing_of(settings)
-        self._text: PromptState = text_state(backbone, settings, start, methods)
-        self._smoother = Smoother(backbone, self._text, numbers)
-        self._configs = [method.tuning(settings.family or "fine-grained", settings.dataset) for method in methods]
-        kinds = {method.aggregate for method in methods}
+    def __init__(self, setup: Setup, prompt: str, start: Prompt, smoothing: PromptSmooth) -> None:
+        self.prompt, self.methods = prompt, setup.methods
+        self._official = setup.protocol.official_precision
+        self._smoothing = smoothing
+        self._text = setup.state(start)
+        self._smoother = Smoother(setup.backbone, self._text, smoothing)
+        self._configs = [method.tuning(*setup.protocol.place) for method in setup.methods]
+        aggregations = {method.aggregate for method in setup.methods}
         self._copies: dict[str, int] = {}  # number of voting copies by their purpose
-        if kinds & {"votes", "certificate"}:
-            self._copies["certificate"] = numbers.samples
-        if "certificate" in kinds:
-            self._copies["selection"] = numbers.selection
+        if aggregations & {"votes", "certificate"}:
+            self._copies["certificate"] = smoothing.samples
+        if "certificate" in aggregations:
+            self._copies["selection"] = smoothing.selection_votes
 
     def outputs(self, batch: Batch) -> list[list[Output]]:
-        """See :class:`Group`."""
-        found = [self._image(each, batch.seed) for each in batch.images]
-        return [list(outputs) for outputs in zip(*found, strict=True)]
+        """See :class:`otpt.methods.Group`."""
+        by_image = [self._image(image, batch.seed) for image in batch.images]
+        return [list(outputs) for outputs in zip(*by_image, strict=True)]
 
-    def _image(self, image: EncodedImage, seed: int) -> list[Output]:
+    def _image(self, image: EncodedImage[object], seed: int) -> list[Output]:
         """Return the outputs of one image, one per method."""
         opened, digest = image.open()
         key = digest if image.task.image_id is None else image.task.image_id
@@ -217,14 +192,15 @@ class PromptSmoothGroup:
         ]
         logits = [text.logits(tuned.feature[None], texts) for texts in tuned.text_features]
         cosines = [mean_cosine(texts) for texts in tuned.text_features]
-        rows = to_host([*logits, *cosines, *tuned.skipped, *labels])
-        found = []
+        on_host = to_host([*logits, *cosines, *tuned.skipped, *labels])
+        outputs = []
         for i, method in enumerate(self.methods):
-            votes = [np.bincount(own[i].numpy(), minlength=len(text.class_names)) for own in rows[3 * count :]]
-            flags, extras = (KEPT_INIT,) * bool(rows[2 * count + i]), {"mean_cosine": float(rows[count + i])}
+            votes = [np.bincount(rows[i].numpy(), minlength=len(text.class_names)) for rows in on_host[3 * count :]]
             by_purpose = dict(zip(self._copies, votes, strict=True))
-            found.append(self._output(method, rows[i], by_purpose, flags, extras))
-        return found
+            flags = (KEPT_INIT,) if bool(on_host[2 * count + i]) else ()
+            extras = {"mean_cosine": float(on_host[count + i])}
+            outputs.append(self._output(method, on_host[i], by_purpose, flags, extras))
+        return outputs
 
     def _output(
         self,
@@ -237,65 +213,82 @@ class PromptSmoothGroup:
         """Return a method's output from the clean view's logits (1, C) and the votes (C,) by purpose."""
         if method.aggregate == CLEAN:
             return Output.of_clean(logits, official=self._official, flags=flags, extras=extras)
-        numbers, own = self._smoothing, votes["certificate"]
-        distribution = own / numbers.samples
+        smoothing, certifying = self._smoothing, votes["certificate"]
+        distribution = certifying / smoothing.samples
         index = int(distribution.argmax())
         if method.aggregate == "votes":
-            label = predict_or_abstain(own, numbers.alpha)
+            label = predict_or_abstain(certifying, smoothing.alpha)
         else:
-            label, radius, bound = certify(votes["selection"], own, sigma=numbers.sigma, alpha=numbers.alpha)
-            extras |= {"radius": radius, "lower_bound": bound}
+            certificate = certify(votes["selection"], certifying, sigma=smoothing.sigma, alpha=smoothing.alpha)
+            label = certificate.label
+            extras |= {"radius": certificate.radius, "lower_bound": certificate.lower_bound}
             index = index if label is None else label
         return Output(distribution, index, flags + (ABSTAINED,) * (label is None), extras)
 
 
-def _make(backbone: Backbone, settings: Settings, methods: Methods, cache: object) -> list[Group]:
-    found: list[Group] = []
-    for name, prompt in _starts(settings, methods).items():
-        own = tuple(method for method in methods if name in _starts(settings, (method,)))
-        found.append(PromptSmoothGroup(name, own, backbone, prompt, settings))
-    return found
+def read_prompt(value: object) -> Prompt | None:
+    """Read the prompt of a setting."""
+    return None if value is None else Prompt.read(value)
 
 
-def _check(backbone: Backbone, settings: Settings, methods: Methods) -> None:
-    for prompt in _starts(settings, methods).values():
-        tokenize_prompts(backbone.text, settings.classes, prompt)
+@register_system
+class PromptSmooth(EvaluationSystem):
+    """PromptSmooth: TPT's step on Gaussian copies of the image; the paper uses sigma 0.1, 0.25, 0.5 and 1."""
+
+    name: ClassVar[str] = "promptsmooth"
+    only: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        **ONLY,
+        "init": ("words", "coop"),
+        "aggregate": (CLEAN, "votes", "certificate"),
+    }
+
+    sigma: float = Field(0.25, gt=0, allow_inf_nan=False, description="deviation of the noise on pixels in [0, 1]")
+    copies: int = Field(100, ge=1, description="noisy copies that a prompt is tuned on")
+    selection_votes: int = Field(100, ge=1, description="votes that choose the class (N₀)")
+    samples: int = Field(10_000, ge=1, description="votes that certify it (N)")
+    alpha: float = Field(0.001, gt=0, lt=1, description="probability that a certificate is wrong")
+    batch: int = Field(100, ge=1, description="copies encoded together")
+    noise_prompt: Annotated[InstanceOf[Prompt] | None, BeforeValidator(read_prompt)] = Field(
+        None, description="prompt of words to tune (default: the published one of a data set, or the task's)"
+    )
+
+    def settings_on(self, dataset: Dataset, prompts: Sequence[Prompt] | None) -> Mapping[str, Json]:
+        """Return the published prompt of a data set, unless another one was given."""
+        published = NOISE_PROMPTS.get(dataset.registered_name.partition("-")[0])
+        if published is None or prompts is not None or self.noise_prompt is not None:
+            return {}
+        return {"noise_prompt": published.to_json()}
+
+    def start(self, task: Task, method: Method) -> tuple[str, Prompt]:
+        """Return the initial prompt of a method with its name in the results."""
+        init = init_of(method)
+        if isinstance(init, Coop):
+            return init.name, init.learned.prompt()
+        prompt = self.noise_prompt or task.prompt
+        return prompt.name, prompt
+
+    def check(self, setup: Setup) -> None:
+        """See :class:`otpt.methods.System`."""
+        _, prompt = self.start(setup.task, setup.methods[0])
+        tokenize_prompts(text_encoder(setup.backbone), setup.task.classes, prompt)
+
+    def prepare(self, setup: Setup) -> Sequence[PromptSmoothGroup]:
+        """See :class:`otpt.methods.System`."""
+        name, prompt = self.start(setup.task, setup.methods[0])
+        return [PromptSmoothGroup(setup, name, prompt, self)]
+
+    def prompt_name(self, task: Task, protocol: Protocol, method: Method) -> str:
+        """See :class:`otpt.methods.System`."""
+        name, _ = self.start(task, method)
+        return name
+
+    def facts(self, task: Task, protocol: Protocol, method: Method) -> Mapping[str, Json]:
+        """Return the numbers of the noise, and the prompt if it is not the task's."""
+        facts: dict[str, Json] = {"smoothing": self.model_dump(exclude={"noise_prompt"})}
+        if self.noise_prompt is not None and method.starts_from_words:
+            facts["noise_prompt"] = self.noise_prompt.to_json()
+        return facts
 
 
-def _starts(settings: Settings, methods: Methods) -> dict[str, Prompt]:
-    """Return the initial prompts of methods by their names in the results."""
-    found: dict[str, Prompt] = {}
-    for method in methods:
-        for each in prompts_of(settings, method):
-            if isinstance(each, Prompt):
-                found[each.name] = each
-            else:  # the name of a learned context
-                found[each] = learned_prompt(settings, CoopContext, methods).prompt()
-    return found
-
-
-class PromptSmoothHook(EvaluationHook):
-    """The numbers of ``plugins={"promptsmooth": {"smoothing": …}}``, and published prompts of some data sets."""
-
-    def plugins(self, settings: Any, dataset: Dataset) -> Mapping[str, Any]:
-        """Return the numbers and the prompt."""
-        own = NOISE_PROMPTS.get(dataset.registered_name.partition("-")[0]) if settings.prompts is None else None
-        return {"promptsmooth": {"smoothing": smoothing_of(settings), "prompt": own}}
-
-    def facts(self, settings: Any) -> Mapping[str, Any]:
-        """Return the numbers."""
-        return {"smoothing": smoothing_of(settings).model_dump()}
-
-
-def smoothing_of(settings: Settings) -> Smoothing:
-    """Return the numbers in the settings, or the defaults."""
-    return settings.plugins.get("promptsmooth", {}).get("smoothing") or Smoothing()
-
-
-register_kind(
-    "promptsmooth",
-    Kind(_make, _check, needs_image=lambda method: True, needs_features=False, evaluation=PromptSmoothHook()),
-    only={**ONLY, "init": ("words", "coop"), "aggregate": (CLEAN, "votes", "certificate")},
-)
 for _name in ("votes", "certificate"):
-    AGGREGATIONS[_name] = Component(_name, only={"adapt": ("promptsmooth",)})
+    AGGREGATIONS[_name] = Component(_name, only={"adapt": (PromptSmooth.name,)})

@@ -8,13 +8,20 @@ import re
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
-from typing import Any, cast
 
 import pandas
+from pydantic import TypeAdapter
 
-from otpt.data.classes import ClassList
-from otpt.data.dataset import NoSuchSplit
-from otpt.data.registered import READERS, DatasetEntry, Place, Record, read_folders, register_dataset
+from otpt.data import (
+    ClassList,
+    DatasetEntry,
+    NoSuchSplit,
+    Place,
+    Record,
+    read_folders,
+    register_dataset,
+    register_reader,
+)
 from otpt.errors import OtptError
 from otpt.files import parse_toml
 from otpt.folders import images_below
@@ -40,7 +47,7 @@ def read_halves(place: Place) -> list[Record]:
     if place.split not in ("train", "test"):
         raise NoSuchSplit(f"it has no {place.split!r} split; expected 'train' or 'test'")
     generator = random.Random(0)
-    found = []
+    records = []
     for label, name in enumerate(place.classes.folders):
         folder = place.folder / _KAGGLE_FOLDERS[name]
         inside = "images" if (folder / "images").is_dir() else ""
@@ -48,8 +55,8 @@ def read_halves(place: Place) -> list[Record]:
         drawn = set(generator.sample(images, len(images) // 2))
         for file in images:
             if (file in drawn) == (place.split == "train"):
-                found.append(Record(f"{folder.name}/{inside}/{file}".replace("//", "/"), label, f"{name}/{file}"))
-    return found
+                records.append(Record(f"{folder.name}/{inside}/{file}".replace("//", "/"), label, f"{name}/{file}"))
+    return records
 
 
 def read_split_folders(place: Place) -> list[Record]:
@@ -66,14 +73,16 @@ def read_round_robin(place: Place) -> list[Record]:
     The files are sorted first, so that the subset is the same on every machine; PromptSmooth takes the order of its
     file system.
     """
-    found = read_split_folders(place)
+    records = read_split_folders(place)
     generator = random.Random(3)
-    classes: list[list[int]] = [[] for _ in place.classes.folders]
-    for position, each in enumerate(found):
-        classes[each.label].append(position)
-    orders = [generator.sample(own, len(own)) for own in classes]
-    turns = [own[turn] for turn in range(max(map(len, orders))) for own in orders if turn < len(own)]
-    return [found[position] for position in sorted(turns[:ROUND_ROBIN])]
+    by_class: list[list[int]] = [[] for _ in place.classes.folders]
+    for position, record in enumerate(records):
+        by_class[record.label].append(position)
+    orders = [generator.sample(positions, len(positions)) for positions in by_class]
+    turns: list[int] = []
+    for turn in range(max(len(order) for order in orders)):
+        turns += [order[turn] for order in orders if turn < len(order)]
+    return [records[position] for position in sorted(turns[:ROUND_ROBIN])]
 
 
 def read_one_hot(place: Place) -> list[Record]:
@@ -93,8 +102,8 @@ def read_one_hot(place: Place) -> list[Record]:
     except (OSError, ValueError) as error:
         raise OtptError(f"Cannot read the ground truth {str(file)!r}: {error}.") from None
     labels = table.to_numpy().argmax(axis=1).tolist()
-    found = [Record(f"{image}.jpg", label) for image, label in zip(table.index, labels, strict=True)]
-    return found if place.split == "test" else _from(place.folder, folder, found)
+    records = [Record(f"{image}.jpg", label) for image, label in zip(table.index, labels, strict=True)]
+    return records if place.split == "test" else _from(place.folder, folder, records)
 
 
 def _split_folder(place: Place) -> Path:
@@ -109,10 +118,10 @@ def _split_folder(place: Place) -> Path:
     raise NoSuchSplit(f"it has no {place.split!r} split here; expected 'test'")
 
 
-def _from(folder: Path, other: Path, found: list[Record]) -> list[Record]:
+def _from(folder: Path, other: Path, records: list[Record]) -> list[Record]:
     """Return records of another folder, relative to the layout's folder."""
     way = Path(os.path.relpath(other, folder)).as_posix()
-    return [Record(f"{way}/{each.file}", each.label, each.id) for each in found]
+    return [Record(f"{way}/{record.file}", record.label, record.id) for record in records]
 
 
 def _number(file: str) -> tuple[int, str]:
@@ -121,18 +130,19 @@ def _number(file: str) -> tuple[int, str]:
     return (int(digits[-1]) if digits else -1, file)
 
 
-READERS.update(
-    {
-        "halves": read_halves,
-        "one-hot": read_one_hot,
-        "round-robin": read_round_robin,
-        "split-folders": read_split_folders,
-    }
-)
-_text = resources.files(__package__).joinpath("datasets.toml").read_text("utf-8")
-for _name, _table in cast(dict[str, dict[str, Any]], parse_toml(_text)).items():
-    _classes: dict[str, str] = _table.pop("class_names")
-    _listed = ClassList(tuple(_classes), tuple(_classes.values()))
-    register_dataset(
-        DatasetEntry(_name, classes=len(_listed), family="fine-grained", augmix=True, listed=_listed, **_table)
-    )
+def _entry(name: str, table: dict[str, object]) -> DatasetEntry:
+    """Return the data set of a table in ``datasets.toml``."""
+    names = TypeAdapter(dict[str, str]).validate_python(table.pop("class_names"))
+    classes = ClassList(tuple(names), tuple(names.values()))
+    facts = {"name": name, "classes": len(classes), "family": "fine-grained", "augmix": True, "listed": classes}
+    return TypeAdapter(DatasetEntry).validate_python({**facts, **table})
+
+
+register_reader("halves", read_halves)
+register_reader("one-hot", read_one_hot)
+register_reader("round-robin", read_round_robin)
+register_reader("split-folders", read_split_folders)
+_TABLES = TypeAdapter(dict[str, dict[str, object]])
+_TEXT = resources.files(__package__).joinpath("datasets.toml").read_text(encoding="utf-8")
+for _name, _table in _TABLES.validate_python(parse_toml(_TEXT)).items():
+    register_dataset(_entry(_name, _table))

@@ -10,26 +10,32 @@ Read from a folder (or ``hf:ORG/NAME``) with the ``config.json`` and weights of 
 from __future__ import annotations
 
 import hashlib
-import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
 from PIL import Image
+from pydantic import BaseModel
 from safetensors.torch import save
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from otpt.backbones import Preprocessing, check_precision, fingerprint, pick_device
-from otpt.backbones.checkpoints import read_checkpoint
-from otpt.backbones.sources import hub_file
+from otpt.backbones import (
+    Backbone,
+    Preprocessing,
+    TextEncoder,
+    check_precision,
+    fingerprint,
+    hub_file,
+    pick_device,
+    read_checkpoint,
+)
 from otpt.errors import OtptError
 from otpt.files import write_atomically
-from otpt.medical import FROZEN_SIZE
-from otpt.medical.trained import read_trained
 from otpt.transfers import to_device
 from otpt.views import normalised, unit_pixels
+from otpt_medical import FROZEN_SIZE
+from otpt_medical.trained import read_trained
 
 ISIC_MEAN = (0.76356, 0.54661, 0.57075)
 ISIC_STD = (0.14041, 0.15191, 0.16923)
@@ -50,11 +56,20 @@ _RENAMED = (
     (".layernorm_before.", ".norm1."),
     (".layernorm_after.", ".norm2."),
 )
-_VIT_B = {
-    "hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072,
-    "image_size": 224, "patch_size": 16, "layer_norm_eps": 1e-12, "hidden_act": "gelu",
-}  # fmt: skip
-"""Defaults of ``config.json``."""
+
+
+class VitConfig(BaseModel):
+    """Fields of ``config.json`` that are used; the defaults are those of transformers."""
+
+    model_type: str = ""
+    hidden_act: str = "gelu"
+    hidden_size: int = 768
+    num_hidden_layers: int = 12
+    num_attention_heads: int = 12
+    intermediate_size: int = 3072
+    image_size: int = 224
+    patch_size: int = 16
+    layer_norm_eps: float = 1e-12
 
 
 class Block(nn.Module):
@@ -99,60 +114,50 @@ def join_heads(x: Tensor) -> Tensor:
     return x.transpose(-3, -2).flatten(-2)
 
 
-class FrozenViT(nn.Module):
-    """ViT without its last norm and classifier, with the attributes of a backbone used by evaluations.
+class VitTower(nn.Module):
+    """ViT without its last norm and classifier.
 
-    Attributes: ``name``, ``architecture``, ``fingerprint``, ``family`` ("vit"), ``device``, ``precision``, ``dtype``,
-    ``preprocessing``, ``width`` W, ``heads`` H, ``depth`` (number of blocks).
+    Attributes:
+        width, heads, depth: width W, number of heads H and number of blocks.
+        patch: side of a patch in pixels.
     """
 
-    architecture, family = "ViT", "vit"
-    compiled = False
-    views_at_once = 1
-
-    def __init__(self, config: dict[str, Any], state: dict[str, Tensor]) -> None:
+    def __init__(self, config: VitConfig, state: Mapping[str, Tensor]) -> None:
         super().__init__()
-        self.width, self.heads, self.depth = (
-            int(config[name]) for name in ("hidden_size", "num_attention_heads", "num_hidden_layers")
-        )
-        self.patch = config["patch_size"]
-        side = config["image_size"] // self.patch
+        self.width, self.heads, self.depth = config.hidden_size, config.num_attention_heads, config.num_hidden_layers
+        self.patch = config.patch_size
+        side = config.image_size // self.patch
         self.patches = nn.Conv2d(3, self.width, self.patch, stride=self.patch)
         self.class_token = nn.Parameter(torch.zeros(1, 1, self.width))
         self.positions = nn.Parameter(torch.zeros(1, 1 + side * side, self.width))
-        hidden, eps = config["intermediate_size"], config["layer_norm_eps"]
+        hidden, eps = config.intermediate_size, config.layer_norm_eps
         self.blocks = nn.ModuleList(Block(self.width, self.heads, hidden, eps) for _ in range(self.depth))
         self.load_state_dict({name: tensor for name, tensor in _renamed(state) if name in self.state_dict()})
         self.eval().requires_grad_(False)
-
-    def prepare(self, name: str, *, device: torch.device, precision: str, size: int) -> FrozenViT:
-        """Move it to a device, for images of ``size`` pixels."""
-        self.dtype, autocast, _ = check_precision(precision, device)
-        if autocast is not None:
-            raise OtptError(f"FPT runs in float32 or float64, not in {precision!r}.")
-        if size % self.patch or size < 2 * self.patch:  # of fewer than five tokens none would be selected
-            raise OtptError(f"Images of {size} pixels do not divide into patches of {self.patch}, two a side or more.")
-        self.name, self.device, self.precision = name, device, precision
-        self.fingerprint = fingerprint(self)
-        self.preprocessing = Preprocessing(size, mean=ISIC_MEAN, std=ISIC_STD, resize_mode="squash")
-        return self.to(device=device, dtype=self.dtype)
 
     def tokens(self, pixels: Tensor) -> Tensor:
         """Embed pixels (B, 3, S, S) to (B, 1 + n², W), with bicubic interpolation of the positions."""
         patches = self.patches(pixels)
         grid = patches.shape[-1]
-        own = round((self.positions.shape[1] - 1) ** 0.5)
-        positions = self.positions[:, 1:].mT.unflatten(-1, (own, own))
-        if grid != own:
+        side = round((self.positions.shape[1] - 1) ** 0.5)
+        positions = self.positions[:, 1:].mT.unflatten(-1, (side, side))
+        if grid != side:
             positions = F.interpolate(positions, size=(grid, grid), mode="bicubic", align_corners=False)
         x = torch.cat([self.class_token.expand(len(pixels), -1, -1), patches.flatten(2).mT], dim=1)
         return x + torch.cat([self.positions[:, :1], positions.flatten(2).mT], dim=1)
 
-    def forward(self, pixels: Tensor, blocks: tuple[int, ...]) -> Tensor:
+    def forward(self, pixels: Tensor) -> Tensor:
+        """Return the class token of the last block (B, W) of pixels (B, 3, S, S)."""
+        x = self.tokens(pixels)
+        for block in self.blocks:
+            x = block(x)
+        return x[:, 0]
+
+    def keys_values(self, pixels: Tensor, blocks: tuple[int, ...]) -> Tensor:
         """Return keys and values (B, L, 2, H, k, W/H) of the selected tokens of pixels (B, 3, S, S)."""
-        x = self.tokens(to_device(pixels, self.device, self.dtype))
+        x = self.tokens(pixels)
         count = int(SELECTED * x.shape[1])
-        found = []
+        selected = []
         for number in range(max(blocks) + 1):
             block = self.blocks[number]
             assert isinstance(block, Block)
@@ -161,9 +166,52 @@ class FrozenViT(nn.Module):
             if number in blocks:
                 top = attention.mean(dim=-2).argsort(dim=-1, descending=True, stable=True)[..., :count]
                 index = top[..., None].expand(*top.shape, k.shape[-1])
-                found.append(torch.stack([k.gather(-2, index), v.gather(-2, index)], dim=1))
+                selected.append(torch.stack([k.gather(-2, index), v.gather(-2, index)], dim=1))
             x = block.finish(x, attention @ v)
-        return torch.stack(found, dim=1)
+        return torch.stack(selected, dim=1)
+
+
+class FrozenViT(Backbone):
+    """Backbone of images only, for images of ``size`` pixels; FPT uses the keys and values of its blocks.
+
+    Attributes:
+        tower: the ViT.
+    """
+
+    name: str
+    fingerprint: str
+    preprocessing: Preprocessing
+    embed_dim: int
+    text: TextEncoder | None = None
+    architecture = "ViT"
+    family = "vit"
+
+    def __init__(self, tower: VitTower, name: str, *, device: torch.device, precision: str, size: int) -> None:
+        self.dtype, autocast, _ = check_precision(precision, device)
+        if autocast is not None:
+            raise OtptError(f"FPT runs in float32 or float64, not in {precision!r}.")
+        if size % tower.patch or size < 2 * tower.patch:  # of fewer than five tokens none would be selected
+            raise OtptError(f"Images of {size} pixels do not divide into patches of {tower.patch}, two a side or more.")
+        self.name, self.device, self.precision = name, device, precision
+        self.fingerprint = fingerprint(tower)
+        self.preprocessing = Preprocessing(size, mean=ISIC_MEAN, std=ISIC_STD, resize_mode="squash")
+        self.embed_dim = tower.width
+        self.tower = tower.to(device=device, dtype=self.dtype)
+
+    @property
+    def views_at_once(self) -> int:
+        """One, because an image of 512 pixels fills the cores."""
+        return 1
+
+    def encode_pixels(self, pixels: Tensor, *, chunk: int | None = None, unit: bool = True) -> Tensor:
+        """Return the class tokens of the last block (N, W)."""
+        parts = to_device(pixels, self.device, self.dtype).split(chunk or self.chunk)
+        features = torch.cat([self.tower(part) for part in parts])
+        return F.normalize(features, dim=-1) if unit else features
+
+    def keys_values(self, pixels: Tensor, blocks: tuple[int, ...]) -> Tensor:
+        """Return keys and values (B, L, 2, H, k, W/H) of the selected tokens of pixels (B, 3, S, S)."""
+        return self.tower.keys_values(to_device(pixels, self.device, self.dtype), blocks)
 
 
 class KeysAndValues:
@@ -189,10 +237,10 @@ class KeysAndValues:
         recipe = self._frozen.preprocessing
         pixels = normalised(unit_pixels(image, recipe.size, resize_mode=recipe.resize_mode), recipe.mean, recipe.std)
         with torch.no_grad():
-            found: Tensor = self._frozen(pixels[None], self._blocks)[0]
+            keys_values = self._frozen.keys_values(pixels[None], self._blocks)[0]
         if path is not None:
-            write_atomically(path, save({"keys_values": found.cpu().contiguous()}), durable=False)
-        return found
+            write_atomically(path, save({"keys_values": keys_values.cpu().contiguous()}), durable=False)
+        return keys_values
 
 
 def load_frozen_vit(spec: str, size: int = FROZEN_SIZE, precision: str = "float32", device: str = "auto") -> FrozenViT:
@@ -203,21 +251,21 @@ def load_frozen_vit(spec: str, size: int = FROZEN_SIZE, precision: str = "float3
         hub_file(spec.removeprefix("hf:"), *_WEIGHTS, what=spec)
         folder = hub_file(spec.removeprefix("hf:"), "config.json", what=spec).parent
     try:
-        config = _VIT_B | json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        if config.get("model_type") != "vit" or config["hidden_act"] != "gelu":
+        config = VitConfig.model_validate_json((folder / "config.json").read_text(encoding="utf-8"))
+        if config.model_type != "vit" or config.hidden_act != "gelu":
             raise ValueError("it is not a ViT with GELU")
         file = next((folder / name for name in _WEIGHTS if (folder / name).is_file()), folder / _WEIGHTS[0])
-        tower = FrozenViT(config, read_checkpoint(file).state)
+        tower = VitTower(config, read_checkpoint(file).state)
     except (OSError, RuntimeError, TypeError, ValueError, ZeroDivisionError) as error:
         reason = str(error).splitlines()[:2][-1].strip()
         raise OtptError(f"The folder {str(folder)!r} holds no ViT that FPT can freeze: {reason}") from None
-    return tower.prepare(spec, device=place, precision=precision, size=size)
+    return FrozenViT(tower, spec, device=place, precision=precision, size=size)
 
 
-def _renamed(state: dict[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
-    """Yield the weights under the names of :class:`FrozenViT`."""
-    for given, tensor in state.items():
-        name = given
+def _renamed(state: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
+    """Yield the weights under the names of :class:`VitTower`."""
+    for key, tensor in state.items():
+        name = key
         for theirs, ours in _RENAMED:
             name = name.replace(theirs, ours)
         yield name, tensor.float()

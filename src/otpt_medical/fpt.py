@@ -10,23 +10,34 @@ token of the last block is classified. No texts are used.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import ClassVar
 
 import torch
 from PIL import Image
+from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from otpt.backbones import Backbone
 from otpt.errors import OtptError, unknown
-from otpt.medical.frozen_vit import ISIC_MEAN, ISIC_STD, Block, FrozenViT, KeysAndValues, join_heads, split_heads
-from otpt.medical.trained import Trained, TrainedHook, file_for, register_trained, write_trained
-from otpt.methods import Batch, Methods, Output
+from otpt.methods import Batch, Method, Output, Protocol, Setup, Task, register_system
 from otpt.objectives import orthogonality
-from otpt.settings import Settings
 from otpt.transfers import to_device, to_host
 from otpt.views import normalised, unit_pixels
+from otpt_medical import FPT_BACKBONE, FROZEN_SIZE
+from otpt_medical.frozen_vit import (
+    ISIC_MEAN,
+    ISIC_STD,
+    Block,
+    FrozenViT,
+    KeysAndValues,
+    join_heads,
+    load_frozen_vit,
+    split_heads,
+)
+from otpt_medical.trained import Notes, Trained, TrainedSystem, write_trained
 
 ROWS = ("classifier", "prompts")
 """Rows that the orthogonality term can be applied to."""
@@ -116,16 +127,16 @@ def stacked(images: Sequence[Tensor], like: FrozenViT) -> Tensor:
     return to_device(torch.stack(list(images)), like.device, like.dtype)
 
 
-def write_fpt(path: Path, network: FptNetwork, notes: Mapping[str, Any]) -> None:
+def write_fpt(path: Path, network: FptNetwork, notes: Notes) -> None:
     """Write a trained network with the arguments that it was made with."""
-    write_trained(path, network.state_dict(), {**notes, "network": network.arguments})
+    write_trained(path, network.state_dict(), notes.model_copy(update={"network": network.arguments}))
 
 
 def fpt_network(file: Trained) -> FptNetwork:
     """Return the network in a file of :func:`write_fpt`."""
-    if "network" not in file.notes:
+    if file.notes.network is None:
         raise OtptError(f"The file {str(file.path)!r} was not written by 'otpt train fpt'.")
-    network = FptNetwork(*file.notes["network"])
+    network = FptNetwork(*file.notes.network)
     tensors = file.need(network.state_dict())
     try:
         network.load_state_dict(tensors)
@@ -136,34 +147,22 @@ def fpt_network(file: Trained) -> FptNetwork:
 
 
 class FptGroup:
-    """Methods of FPT; see :class:`otpt.methods.Group`. Deterministic."""
+    """Methods of FPT, a :class:`otpt.methods.Group`. Deterministic."""
 
-    prompt = "no text"
-
-    def __init__(self, methods: Methods, frozen: FrozenViT, settings: Settings) -> None:
-        self.methods = methods
-        self._frozen, self._settings = frozen, settings
-        networks = [self._network(file_for(settings.plugins["trained"], method)) for method in methods]
+    def __init__(self, setup: Setup, frozen: FrozenViT, networks: Sequence[FptNetwork], keep: Path | None) -> None:
+        self.prompt, self.methods = Fpt.prompt, setup.methods
+        self._frozen = frozen
+        self._official = setup.protocol.official_precision
         self._networks = [network.to(frozen.device, frozen.dtype) for network in networks]
-        folder = settings.plugins.get("fpt", {}).get("keep")
-        blocks = {network.frozen_blocks for network in networks}
-        self._keys_values = {each: KeysAndValues(frozen, each, folder) for each in blocks}
-
-    def _network(self, file: Trained) -> FptNetwork:
-        file.check(self._settings.classes, self._frozen.fingerprint)
-        size = self._frozen.preprocessing.size
-        trained = file.notes.get("frozen_size", size)  # keys and values depend on it, but no shape does
-        if trained != size:
-            raise OtptError(
-                f"The file {str(file.path)!r} was trained with a frozen ViT that sees {trained} pixels, not {size}; "
-                f"give --frozen-size {trained}."
-            )
-        return fpt_network(file)
+        used = {network.frozen_blocks for network in networks}
+        self._keys_values = {blocks: KeysAndValues(frozen, blocks, keep) for blocks in used}
 
     def outputs(self, batch: Batch) -> list[list[Output]]:
-        """See :class:`Group`."""
-        logits = [own for image in batch.images for own in self._logits(*image.open())]
-        outputs = [Output.of_clean(own, official=self._settings.official_precision) for own in to_host(logits)]
+        """See :class:`otpt.methods.Group`."""
+        logits: list[Tensor] = []
+        for image in batch.images:
+            logits += self._logits(*image.open())
+        outputs = [Output.of_clean(row, official=self._official) for row in to_host(logits)]
         return [outputs[i :: len(self._networks)] for i in range(len(self._networks))]
 
     @torch.no_grad()
@@ -176,4 +175,55 @@ class FptGroup:
         ]
 
 
-register_trained("fpt", FptGroup, hook=TrainedHook(), needs_text_tower=False)
+@register_system
+class Fpt(TrainedSystem):
+    """FPT: a side network on the keys and values of a frozen ViT, no texts."""
+
+    name: ClassVar[str] = "fpt"
+    prompt: ClassVar[str] = "no text"
+    needs_text_encoder: ClassVar[bool] = False
+
+    frozen_size: int | None = Field(None, ge=1, description=f"pixels that the frozen ViT sees (default: {FROZEN_SIZE})")
+    keep_frozen: Path | None = Field(None, description="folder for keys and values, 15 MB per image")
+
+    def load_model(self, spec: str | None, device: str, precision: str) -> Backbone:
+        """Load the frozen ViT; see :class:`otpt.evaluation.EvaluationSystem`."""
+        size = FROZEN_SIZE if self.frozen_size is None else self.frozen_size
+        return load_frozen_vit(spec or FPT_BACKBONE, size, precision, device)
+
+    def check(self, setup: Setup) -> None:
+        """See :class:`otpt.methods.System`."""
+        self._networks(setup, self._frozen(setup))
+
+    def prepare(self, setup: Setup) -> Sequence[FptGroup]:
+        """See :class:`otpt.methods.System`."""
+        frozen = self._frozen(setup)
+        keep = None if self.keep_frozen is None else self.keep_frozen.expanduser()
+        return [FptGroup(setup, frozen, self._networks(setup, frozen), keep)]
+
+    def _frozen(self, setup: Setup) -> FrozenViT:
+        backbone = setup.backbone
+        if not isinstance(backbone, FrozenViT):
+            raise OtptError(f"Method {setup.methods[0].name!r} needs a frozen ViT, such as {FPT_BACKBONE}.")
+        size = backbone.preprocessing.size
+        if self.frozen_size not in (None, size):
+            raise OtptError(f"frozen-size is {self.frozen_size}, but the ViT was loaded for {size} pixels.")
+        return backbone
+
+    def _networks(self, setup: Setup, frozen: FrozenViT) -> list[FptNetwork]:
+        self.check_files(setup.methods)
+        return [self._network(setup, frozen, self.file_for(method)) for method in setup.methods]
+
+    def _network(self, setup: Setup, frozen: FrozenViT, file: Trained) -> FptNetwork:
+        file.check(setup.task.classes, frozen.fingerprint)
+        size, trained_size = frozen.preprocessing.size, file.notes.frozen_size
+        if trained_size not in (None, size):  # keys and values depend on it, but no shape does
+            raise OtptError(
+                f"The file {str(file.path)!r} was trained with a frozen ViT that sees {trained_size} pixels, not "
+                f"{size}; give --set frozen-size={trained_size}."
+            )
+        return fpt_network(file)
+
+    def prompt_name(self, task: Task, protocol: Protocol, method: Method) -> str:
+        """See :class:`otpt.methods.System`."""
+        return self.prompt

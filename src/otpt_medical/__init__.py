@@ -1,0 +1,20 @@
+"""Medical plugin: BAPLe, FPT, PromptSmooth and MedCLIP, with data sets, training and commands.
+
+A package next to :mod:`otpt` that uses its public names only. Entry points of the groups ``otpt.plugins``
+(:mod:`otpt_medical.plugin`) and ``otpt.commands`` (:data:`COMMANDS`) name it; see :mod:`otpt.plugins`.
+
+BAPLe is a published backdoor attack, included to measure its effect on accuracy and calibration, and whether the
+orthogonality term mitigates it.
+"""
+
+FPT_BACKBONE = "hf:google/vit-base-patch16-384"
+FROZEN_SIZE = 512
+"""Input size of FPT's frozen ViT in pixels."""
+
+COMMANDS = {
+    "Evaluate methods": {
+        "train baple": ("otpt_medical.commands:baple", "learn a context with a backdoor (BAPLe)"),
+        "train fpt": ("otpt_medical.commands:fpt", "learn a side network on a frozen ViT (FPT)"),
+        "certify": ("otpt_medical.commands:certify", "certified radii of PromptSmooth"),
+    }
+}
