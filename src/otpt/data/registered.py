@@ -19,10 +19,10 @@ from typing import NamedTuple, TypeVar
 
 import pydantic.dataclasses
 
-from otpt.data.classes import ClassList, builtin_class_list, read_text
+from otpt.data.classes import ClassList, builtin_class_list
 from otpt.data.dataset import DEFAULT_PROMPT, Conventions, Dataset, FilesBelow, NoSuchSplit
 from otpt.errors import OtptError
-from otpt.files import parse_json, parse_toml
+from otpt.files import parse_json, parse_toml, read_text
 from otpt.folders import class_folders, labelled_images
 from otpt.images import open_image
 from otpt.plugins import load_installed_plugins, restorable
@@ -161,7 +161,11 @@ def builtin_entries() -> Mapping[str, DatasetEntry]:
 def published_entries() -> Mapping[str, DatasetEntry]:
     """Return the data sets of the papers by name, in table order."""
     text = resources.files(__package__).joinpath("datasets.toml").read_text(encoding="utf-8")
-    return {name: DatasetEntry(name=name, **table) for name, table in parse_toml(text).items()}
+    entries: dict[str, DatasetEntry] = {}
+    for name, table in parse_toml(text).items():
+        assert isinstance(table, Mapping)
+        entries[name] = DatasetEntry(name=name, **table)
+    return entries
 
 
 def find_entry(name: str) -> DatasetEntry | None:
