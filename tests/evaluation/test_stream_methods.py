@@ -29,7 +29,7 @@ from otpt.evaluation.evaluator import stream_order
 from otpt.images import image_digest
 from otpt.methods import get_method
 from otpt.methods.state import prompt_state
-from otpt.registry import snapshot
+from otpt.plugins import snapshot
 from otpt.runs import Run
 from otpt.views import ViewRecipe, make_views
 
