@@ -273,7 +273,7 @@ class Classifier:
         return self
 
     @overload
-    def __call__(
+    def __call__(  # type: ignore[overload-overlap]  # a str is iterable
         self,
         images: OneImage,
         candidate_labels: CandidateLabels | None = ...,
@@ -284,7 +284,7 @@ class Classifier:
     ) -> Prediction: ...
 
     @overload
-    def __call__(
+    def __call__(  # type: ignore[overload-overlap]  # a str is iterable
         self,
         images: OneImage,
         candidate_labels: CandidateLabels | None = ...,
@@ -295,7 +295,7 @@ class Classifier:
     ) -> Prediction | Failure: ...
 
     @overload
-    def __call__(
+    def __call__(  # type: ignore[overload-overlap]  # a str is iterable
         self,
         images: ArrayImage,
         candidate_labels: CandidateLabels | None = ...,
@@ -341,7 +341,7 @@ class Classifier:
         )
 
     @overload
-    def predict(
+    def predict(  # type: ignore[overload-overlap]  # a str is iterable
         self,
         images: OneImage,
         *,
@@ -354,7 +354,7 @@ class Classifier:
     ) -> Prediction: ...
 
     @overload
-    def predict(
+    def predict(  # type: ignore[overload-overlap]  # a str is iterable
         self,
         images: OneImage,
         *,
@@ -367,7 +367,7 @@ class Classifier:
     ) -> Prediction | Failure: ...
 
     @overload
-    def predict(
+    def predict(  # type: ignore[overload-overlap]  # a str is iterable
         self,
         images: ArrayImage,
         *,
@@ -437,12 +437,12 @@ class Classifier:
         return next(iter(results)) if one else results
 
     @overload
-    def compare(
+    def compare(  # type: ignore[overload-overlap]  # a str is iterable
         self, images: OneImage, methods: Sequence[str | Method], *, image_id: str | None = ...
     ) -> dict[str, Prediction]: ...
 
     @overload
-    def compare(
+    def compare(  # type: ignore[overload-overlap]  # a str is iterable
         self, images: ArrayImage, methods: Sequence[str | Method], *, image_id: str | None = ...
     ) -> dict[str, Prediction] | list[dict[str, Prediction]]: ...
 
@@ -866,7 +866,8 @@ def load(
                 f"{method!r} is a tag of weights, not a method; write otpt.load('{model}/{method}')."
             ) from None
         raise
-    backbone = load_backbone(model, device=device, **options)
+    load_model: Callable[..., Backbone] = load_backbone
+    backbone = load_model(model, device=device, **options)
     return Classifier(backbone, urls=urls, task=task, protocol=protocol, decision=decision)
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +28,7 @@ from otpt.metrics.inputs import FloatArray
 from otpt.objectives import rescale, strong_views
 from otpt.registry import Count, Fraction, calibrator
 
-Array: TypeAlias = Tensor | npt.NDArray[Any]
+Array: TypeAlias = Tensor | npt.NDArray[np.generic]
 
 FIXED = {"vit": 1.16, "resnet": 1.15}
 """C-TPT's published constants for TPT with CLIP, by kind of image tower: ViT-B/16 and RN50."""

@@ -123,8 +123,9 @@ class Evaluation(Frozen):
                 raise OtptError(f"Both {field} and {names[0]} are set; pass only one of them.")
             values[field] = record(**keywords) if whole is None else whole.replace(**keywords)
         for field, record in (("protocol", Protocol), ("decision", Decision)):
-            if isinstance(values.get(field), Mapping):
-                values[field] = record(**values[field])  # type: ignore[dict-item]
+            whole = values.get(field)
+            if isinstance(whole, Mapping):
+                values[field] = record(**whole)
         for name in values:
             if name not in cls.model_fields:
                 raise unknown("setting", name, cls.keywords())

@@ -15,7 +15,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -37,6 +37,7 @@ _MAX_RETAINED_PIXELS = 4 * 2**20
 
 Key = TypeVar("Key")
 """Type of the caller's keys of images."""
+_Key = TypeVar("_Key", covariant=True)
 _In = TypeVar("_In")
 _Out = TypeVar("_Out")
 
@@ -45,7 +46,7 @@ Opened = tuple[Image.Image, str]
 
 
 @dataclass(frozen=True)
-class ImageTask(Generic[Key]):
+class ImageTask(Generic[_Key]):
     """Image to encode.
 
     Attributes:
@@ -61,7 +62,7 @@ class ImageTask(Generic[Key]):
         first_pass: whether the prediction is discarded, in the first pass of methods that see all images first.
     """
 
-    key: Key
+    key: _Key
     source: Callable[[], ImageSource]
     recipes: Sequence[ViewRecipe]
     seed: int
@@ -77,6 +78,10 @@ class ImageTask(Generic[Key]):
         """Error if the result is no longer needed, or None."""
         gone = self.wanted is not None and not self.wanted()
         return OtptError("The result of this image is no longer needed.") if gone else None
+
+
+Clock = Callable[[ImageTask[object], str, float], None]
+"""Function of a task, the name of a step ("decode", "views", "encode" or "predict") and its duration in seconds."""
 
 
 class PixelBudget:
@@ -100,7 +105,7 @@ class PixelBudget:
 
 
 @dataclass(eq=False)
-class EncodedImage(Generic[Key]):
+class EncodedImage(Generic[_Key]):
     """Image with its features.
 
     Attributes:
@@ -114,7 +119,7 @@ class EncodedImage(Generic[Key]):
         new: whether it has features that are not in the cache.
     """
 
-    task: ImageTask[Key]
+    task: ImageTask[_Key]
     features: dict[str, Tensor] = field(default_factory=dict)
     pixels: dict[str, npt.NDArray[np.floating]] = field(default_factory=dict)
     missing: dict[str, int] = field(default_factory=dict)
@@ -143,8 +148,7 @@ class FeaturePipeline:
         fixed_chunks: encode views in chunks of a fixed size, which makes features bitwise independent of the batch;
             otherwise few views are encoded faster.
         pixels: limit on concurrently decoded images, or None.
-        clock: called from any thread with a task, the name of a step ("decode", "views", "encode" or "predict"), and
-            its duration in seconds for the image or its batch.
+        clock: called from any thread with the duration of each step of an image or its batch.
     """
 
     def __init__(
@@ -156,14 +160,15 @@ class FeaturePipeline:
         features: str = "full",
         fixed_chunks: bool = True,
         pixels: PixelBudget | None = None,
-        clock: Callable[[ImageTask[Any], str, float], None] | None = None,
+        clock: Clock | None = None,
     ) -> None:
         if threads is not None and threads < 0:
             raise OtptError(f"The number of threads is {threads}; expected 0 or more.")
         self._backbone, self._cache, self._form = backbone, cache, features
         self._threads = min(os.cpu_count() or 1, _MAX_THREADS) if threads is None else threads
         self._clock, self._pixels, self._fixed_chunks = clock, pixels, fixed_chunks
-        self._dtype: Any = np.float64 if backbone.dtype == torch.float64 else np.float32
+        in_double = backbone.dtype == torch.float64
+        self._dtype: type[np.float32] | type[np.float64] = np.float64 if in_double else np.float32
 
     def __call__(
         self, tasks: Iterable[ImageTask[Key]]
@@ -354,7 +359,7 @@ def look_ahead(work: Callable[[_In], _Out], items: Iterable[_In], threads: int) 
 
 def embed(
     backbone: Backbone,
-    images: Iterable[Any],
+    images: Iterable[object],
     views: int | ViewRecipe = 1,
     *,
     seed: int = 0,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from pydantic import TypeAdapter
 
@@ -21,8 +20,8 @@ def read_attributes(path: str | Path) -> Mapping[str, Sequence[str]]:
     except (OSError, ValueError) as error:
         raise cannot_read("attribute file", path, error) from None
     try:
-        found: Any = parse_toml(text) if kind == "TOML" else parse_json(text)
-        return TypeAdapter(dict[str, list[str]]).validate_python(found)
+        table: object = parse_toml(text) if kind == "TOML" else parse_json(text)
+        return TypeAdapter(dict[str, list[str]]).validate_python(table)
     except ValueError as error:  # pydantic's errors too
         reason = str(error).splitlines()[0]
         raise OtptError(

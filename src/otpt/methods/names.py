@@ -6,15 +6,15 @@ import difflib
 import re
 import tomllib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
 from otpt.errors import OtptError, cannot_read, unknown
 from otpt.methods.method import Method
 from otpt.plugins import is_registered, load_installed_plugins, restorable
+from otpt.records import Frozen
 from otpt.registry import (
     AXES,
     CONTEXT,
@@ -35,23 +35,43 @@ _PLUS = re.compile(r"\+(?![^\[]*\])")
 
 _NAMES: dict[str, list[str]] = restorable({"parts": [], "published": [], "field": []})
 """Registered names in order of registration."""
+_make_method: Callable[..., Method] = Method
+"""The constructor for fields from tables, which it validates."""
 
 
-def _named_part(name: str, table: Mapping[str, Any]) -> Part:
+class MethodTables(Frozen):
+    """Named parts and methods, as in ``methods.toml``.
+
+    Attributes:
+        parts: fields of :class:`otpt.registry.Part` and :class:`Method`, by name of the part.
+        published: names of methods in the O-TPT paper.
+        field: names of other published methods.
+    """
+
+    parts: Mapping[str, Mapping[str, object]]
+    published: tuple[str, ...] = ()
+    field: tuple[str, ...] = ()
+
+
+def _named_part(name: str, table: Mapping[str, object]) -> Part:
     """Create a part from ``methods.toml``; weights, source and caution default to its functions' values."""
-    named = table.get("objectives", {})
-    weights = {each: OBJECTIVES[each].weight for each in named} if isinstance(named, list) else named
-    functions = [PARTS[each] for each in weights if each in PARTS]
-    caution = " ".join(each.caution for each in functions if each.caution)
+    weights = table.get("objectives", {})
+    if isinstance(weights, list):
+        weights = {objective: OBJECTIVES[objective].weight for objective in weights}
+    assert isinstance(weights, Mapping)
+    functions = [PARTS[objective] for objective in weights if objective in PARTS]
+    caution = " ".join(part.caution for part in functions if part.caution)
     defaults = {"source": functions[-1].source, "caution": caution} if functions else {}
     return make_part(name, {**defaults, **table, "objectives": weights})
 
 
-def register_methods(table: Mapping[str, Any]) -> None:
+def register_methods(table: Mapping[str, object]) -> None:
     """Add named parts and methods: a table as in ``methods.toml``, where only "parts" is required."""
-    PARTS.update({name: _named_part(name, part) for name, part in table["parts"].items()})
-    for key, names in _NAMES.items():
-        _NAMES[key] = [*names, *(name for name in table.get(key, ()) if name not in names)]
+    tables = MethodTables(**table)
+    PARTS.update({name: _named_part(name, part) for name, part in tables.parts.items()})
+    for key, added in (("parts", tables.parts), ("published", tables.published), ("field", tables.field)):
+        names = _NAMES[key]
+        _NAMES[key] = [*names, *(name for name in added if name not in names)]
 
 
 register_methods(tomllib.loads(resources.files(__package__).joinpath("methods.toml").read_text(encoding="utf-8")))
@@ -100,9 +120,9 @@ def compose(name: str) -> Method:
     parts = [part for part, _ in named]
     if len(parts) > 1 or parts[0].needs:
         _check_parts(name, parts)
-    values: dict[str, Any] = {}
+    values: dict[str, object] = {}
     objectives: dict[str, Weight] = {}
-    settings: dict[str, Any] = {}
+    settings: dict[str, object] = {}
     for part in parts:
         values |= part.values
         objectives |= part.objectives
@@ -116,7 +136,7 @@ def compose(name: str) -> Method:
     values["summary"] = " ".join(part.summary for part in parts)
     values["source"] = "; ".join(dict.fromkeys(part.source for part in parts if part.source))
     values["caution"] = " ".join(dict.fromkeys(part.caution for part in parts if part.caution))
-    method = Method(name, objectives, **values, settings=settings)
+    method = _make_method(name, objectives, **values, settings=settings)
     for part, brackets in named:
         if brackets:
             method = method.override(_settings(part, brackets, name))
@@ -257,16 +277,16 @@ def load_methods(path: str | Path) -> Mapping[str, Method]:
     return {name: method_of_table(name, table, str(path)) for name, table in tables.items()}
 
 
-def method_of_table(name: str, table: Mapping[str, Any], origin: str) -> Method:
+def method_of_table(name: str, table: Mapping[str, object], origin: str) -> Method:
     """Return a method from a table with the keys of :class:`Method`, in a file or in the settings."""
-    given = {key.replace("-", "_"): value for key, value in table.items()}
-    if len(given) < len(table):
+    values = {key.replace("-", "_"): value for key, value in table.items()}
+    if len(values) < len(table):
         raise OtptError(f"{origin}: method {name!r} spells a key with both - and _; use one of them.")
-    known = [each.name for each in fields(Method) if each.name != "name"]
-    for key in given:
-        if key not in known:
-            raise unknown(f"key of {origin}: method {name!r}:", key, known)
+    keys = [each.name for each in fields(Method) if each.name != "name"]
+    for key in values:
+        if key not in keys:
+            raise unknown(f"key of {origin}: method {name!r}:", key, keys)
     try:
-        return Method(name, **given)
+        return _make_method(name, **values)
     except OtptError as error:
         raise OtptError(f"{origin}: {error}") from None

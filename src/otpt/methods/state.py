@@ -8,13 +8,14 @@ import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple, Required, TypedDict
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from typing_extensions import Unpack
 
-from otpt.backbones import Backbone
+from otpt.backbones import Backbone, text_encoder
 from otpt.errors import OtptError
 from otpt.methods.attributes import names_with_attributes
 from otpt.methods.batch import Batch
@@ -111,6 +112,16 @@ def in_passes(function: Callable[..., Tensor | tuple[Tensor, ...]], *inputs: Ten
         found = (found,) if isinstance(found, Tensor) else found
         outputs.append([each[: rows - start] for each in found])
     return tuple(torch.cat(parts) if len(parts) > 1 else parts[0] for parts in zip(*outputs, strict=True))
+
+
+class StateOptions(TypedDict, total=False):
+    """Keyword arguments of :class:`PromptState`, for subclasses that pass them on."""
+
+    logit_scale: Required[float]
+    logit_bias: float
+    contexts_per_pass: int | None
+    tunes: bool
+    facts: Mapping[str, object] | None
 
 
 class PromptState:
@@ -255,23 +266,22 @@ class PromptState:
         return found
 
     def text_objective(
-        self, name: str, text_features: Tensor, settings: Mapping[str, float], initial: Tensor | None = None
+        self, name: str, text_features: Tensor, settings: Mapping[str, object], initial: Tensor | None = None
     ) -> Tensor:
         """Return the value (…) of a text objective; ``initial`` are the text features at the init, E₀ by default."""
         reference = self.text_features if initial is None else initial
         available = {"text_features": text_features, "initial_text_features": reference, "attributes": self.attributes}
-        value: Tensor = OBJECTIVES[name](available, settings)
-        return value
+        return OBJECTIVES[name](available, settings)
 
-    def text_gradient(self, objective: str, settings: Mapping[str, float]) -> Tensor:
+    def text_gradient(self, objective: str, settings: Mapping[str, object]) -> Tensor:
         """Return the cached gradient (n, W) of a text objective at θ₀."""
-        own = {name: value for name, value in settings.items() if name in OBJECTIVES[objective].settings}
-        key = (objective, tuple(own.items()))
+        used = {name: value for name, value in settings.items() if name in OBJECTIVES[objective].settings}
+        key = (objective, tuple(used.items()))
         with self._computing:  # shared by images in other threads
             if key not in self._text_gradients:
                 features = self.linearisation.text_features.detach().requires_grad_()
                 with torch.enable_grad():
-                    value = self.text_objective(objective, features, own).sum()
+                    value = self.text_objective(objective, features, used).sum()
                 (cotangent,) = torch.autograd.grad(value, features)
                 gradient = self.linearisation.vjp(cotangent)[0].flatten()
                 others = self.init.numel() - len(gradient)  # parts of the context that the texts do not depend on
@@ -296,9 +306,18 @@ class AttributeState(PromptState):
     P_c = Σ_a exp ℓ_ca / Σ_{c'a} exp ℓ_c'a is the softmax of the class logits ℓ_c = log Σ_a exp ℓ_ca.
     """
 
-    def __init__(self, class_names: Sequence[str], texts: int, *args: Any, **more: Any) -> None:
+    def __init__(
+        self,
+        class_names: Sequence[str],
+        encoder: PromptEncoder,
+        init: Tensor,
+        *,
+        texts: int,
+        **options: Unpack[StateOptions],
+    ) -> None:
+        """``texts``: number of texts of all classes."""
         self.attributes = texts // len(class_names)
-        super().__init__(class_names, *args, **more)
+        super().__init__(class_names, encoder, init, **options)
         self._facts["attributes"] = self.attributes  # the same texts can be grouped differently
 
     def logits(self, image_features: Tensor, text_features: Tensor) -> Tensor:
@@ -329,15 +348,19 @@ def prompt_state(
     memory_budget: int = MEMORY_BUDGET,
     contexts_per_pass: int | None = None,
     tunes: bool = True,
-    kind: type[PromptState] = PromptState,
-    **more: Any,
+    kind: Callable[..., PromptState] = PromptState,
 ) -> PromptState:
     """Prepare the text features of classes from a prompt or from fixed texts.
 
     Args:
+        backbone: the model.
+        class_names: names of the classes.
+        prompt: context words or vectors, or fixed texts; the default prompt if None.
         attributes: by class; "{attribute} {name}" replaces the name.
+        memory_budget: bytes for the graph of the text features.
+        contexts_per_pass: see :class:`PromptState`.
         tunes: build the graph of the text features now.
-        kind: class of the state; ``more`` are its additional arguments.
+        kind: class of the state, or a function with the same arguments that makes one.
     """
     names = tuple(class_names)
     texts = names if attributes is None else names_with_attributes(names, attributes)
@@ -348,29 +371,31 @@ def prompt_state(
         tokens = PromptTokens(none, none, torch.empty(0, 1), none)
         encoder = FixedEncoder(prompt.features.to(device=backbone.device, dtype=backbone.dtype))
     elif isinstance(prompt, Prompt):
-        tokens = tokenize_prompts(backbone.text, texts, prompt)
-        encoder = prompt_encoder(backbone.text, tokens, memory_budget=memory_budget)
+        tower = text_encoder(backbone)
+        tokens = tokenize_prompts(tower, texts, prompt)
+        encoder = prompt_encoder(tower, tokens, memory_budget=memory_budget)
     elif isinstance(prompt, Templates):
-        tokens = sentence_tokens(backbone.text, prompt.texts(names)[0])
-        encoder = FixedEncoder(template_features(backbone.text, names, prompt, memory_budget=memory_budget))
+        tower = text_encoder(backbone)
+        tokens = sentence_tokens(tower, prompt.texts(names)[0])
+        encoder = FixedEncoder(template_features(tower, names, prompt, memory_budget=memory_budget))
     else:
-        tokens = sentence_tokens(backbone.text, [own[0] for own in prompt.texts])
-        encoder = FixedEncoder(description_features(backbone.text, prompt, memory_budget=memory_budget))
+        tower = text_encoder(backbone)
+        tokens = sentence_tokens(tower, [sentences[0] for sentences in prompt.texts])
+        encoder = FixedEncoder(description_features(tower, prompt, memory_budget=memory_budget))
     digest = hashlib.sha256()
     for tensor in (tokens.ids, tokens.slots, tokens.rows):
         digest.update(f"\n{tuple(tensor.shape)} ".encode() + tensor.cpu().contiguous().numpy().tobytes())
     facts = {"backbone": backbone.fingerprint, "device": backbone.device.type, "memory": memory_budget}
-    options: dict[str, Any] = {
+    options: StateOptions = {
         "logit_scale": backbone.logit_scale,
         "logit_bias": backbone.logit_bias,
         "contexts_per_pass": contexts_per_pass,
         "tunes": tunes,
         "facts": {**facts, "tokens": digest.hexdigest()},
-        **more,
     }
     init = tokens.start.to(device=backbone.device, dtype=backbone.dtype)
     if attributes is not None:
-        return AttributeState(names, len(texts), encoder, init, **options)
+        return AttributeState(names, encoder, init, texts=len(texts), **options)
     return kind(names, encoder, init, **options)
 
 

@@ -135,7 +135,7 @@ class ViewObjective(NamedTuple):
     reference: str
     views: int
     selection: str = "confident"
-    settings: tuple[tuple[str, float], ...] = ()
+    settings: tuple[tuple[str, object], ...] = ()
 
 
 def _view_gradients(state: PromptState, views: Tensor, zero_shot: Tensor, objective: ViewObjective) -> Tensor:
@@ -252,7 +252,7 @@ def _gradient(
     state: PromptState,
     point: Point,
     weights: tuple[tuple[str, float], ...],
-    settings: Mapping[str, float],
+    settings: Mapping[str, object],
     at_init: Mapping[str, Tensor],
     initial: Tensor,
     *,
