@@ -87,7 +87,7 @@ class Classify:
         found["confidence"] = np.array([np.nan if each is None else each.confidence for each in good], np.float64)
         task, decision = self._classifier.task, self._classifier.decision
         if decision.coverage is not None:
-            found["set"] = [[] if each is None else list(each.set) for each in good]
+            found["set"] = [[] if each is None else list(each.set or ()) for each in good]
         if task.multi_label:
             found["labels"] = [[] if each is None else each.labels_above() for each in good]
         if task.groups is not None:
