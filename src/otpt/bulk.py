@@ -29,7 +29,7 @@ from otpt.errors import OtptError
 from otpt.features.pipeline import look_ahead
 from otpt.files import Json
 from otpt.images import ImageSource, NamedImage
-from otpt.methods import Method, Protocol, Task, load_plugin
+from otpt.methods import Method, Protocol, Task, load_plugin, prompt_facts
 from otpt.prediction import Failure, Prediction
 from otpt.processes import WorkerPool
 
@@ -87,9 +87,11 @@ class Worker:
     def facts(self) -> dict[str, Json]:
         """Return the facts that determine the predictions, as plain data."""
         backbone = self.classifier.backbone
-        records = (self.classifier.task, self.classifier.protocol, self.classifier.decision)
-        facts: dict[str, Json] = {name: value for record in records for name, value in record.to_json().items()}
-        facts["methods"] = [method.name for method in self._methods]
+        task = self.classifier.task
+        protocol = self.classifier.protocol.replace(methods=self._methods)
+        facts: dict[str, Json] = {**task.to_json(), **protocol.to_json(), **self.classifier.decision.to_json()}
+        # with digests of files, such as learned contexts
+        facts["prompts"] = {method.name: prompt_facts(task, protocol, method) for method in self._methods}
         return {"version": __version__, "backbone": backbone.fingerprint, "precision": backbone.precision, **facts}
 
     def __call__(self, images: Iterable[Item]) -> Iterator[Answer]:

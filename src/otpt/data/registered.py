@@ -18,6 +18,7 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple, TypeVar
 
 import pydantic.dataclasses
+from pydantic import TypeAdapter
 
 from otpt.data.classes import ClassList, builtin_class_list
 from otpt.data.dataset import DEFAULT_PROMPT, Conventions, Dataset, FilesBelow, NoSuchSplit
@@ -161,11 +162,10 @@ def builtin_entries() -> Mapping[str, DatasetEntry]:
 def published_entries() -> Mapping[str, DatasetEntry]:
     """Return the data sets of the papers by name, in table order."""
     text = resources.files(__package__).joinpath("datasets.toml").read_text(encoding="utf-8")
-    entries: dict[str, DatasetEntry] = {}
-    for name, table in parse_toml(text).items():
-        assert isinstance(table, Mapping)
-        entries[name] = DatasetEntry(name=name, **table)
-    return entries
+    tables = parse_toml(text)
+    return TypeAdapter(dict[str, DatasetEntry]).validate_python(
+        {name: {"name": name, **table} for name, table in tables.items() if isinstance(table, Mapping)}
+    )
 
 
 def find_entry(name: str) -> DatasetEntry | None:

@@ -233,6 +233,5 @@ def _answer(image: EncodedImage[Unit], outputs: list[Output] | Exception) -> Ans
 
 
 def _note(task: ImageTask[object], part: str, seconds: float) -> None:
-    unit = task.key
-    assert isinstance(unit, Unit)
-    unit.seconds[part] += seconds
+    assert isinstance(task.key, Unit)
+    task.key.seconds[part] += seconds
