@@ -199,9 +199,9 @@ def _fields_of(record: object) -> dict[str, Setting]:
     assert is_dataclass(record)
     hints = _hints(type(record))
     settings = {}
-    for each in fields(record):
-        default = getattr(record, each.name)
-        settings[each.name] = Setting(each.name, default, hints.get(each.name, _kind(default)))
+    for name in (attribute.name for attribute in fields(record)):
+        default = getattr(record, name)
+        settings[name] = Setting(name, default, hints.get(name, _kind(default)))
     return settings
 
 
@@ -228,7 +228,7 @@ def _call(function: Function, arguments: Mapping[str, object], settings: Mapping
     for name, parameter in _arguments(function).items():
         default = parameter.default
         if is_dataclass(default) and not isinstance(default, type):
-            changes = {each.name: values[each.name] for each in fields(default) if each.name in values}
+            changes = {setting: values[setting] for setting in _fields_of(default) if setting in values}
             keywords[name] = replace(default, **changes)
         elif name in values:
             keywords[name] = values[name]

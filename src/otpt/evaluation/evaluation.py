@@ -321,8 +321,8 @@ def _read_records(
 
 def _load_datasets(datasets: object) -> list[Dataset]:
     """Return data sets from one or several names, data sets, or objects of other libraries."""
-    several = isinstance(datasets, (list, tuple)) and not hasattr(datasets, "classes")
-    items: Sequence[object] = cast(Sequence[object], datasets) if several else [datasets]
+    is_list = isinstance(datasets, (list, tuple)) and not hasattr(datasets, "classes")
+    items: Sequence[object] = cast(Sequence[object], datasets) if is_list else [datasets]
     loaded: list[Dataset] = []
     for item in items:
         dataset = load_dataset(str(item)) if isinstance(item, (str, Path)) else as_dataset(item)
@@ -334,11 +334,11 @@ def _load_datasets(datasets: object) -> list[Dataset]:
 def _of_features(datasets: Sequence[Dataset]) -> FeatureBackbone:
     """Return the stand-in for the model of data sets that have the features of images and texts."""
     models = {
-        (each.width, each.logit_scale, each.backbone)
-        for each in datasets
-        if isinstance(each, FeatureDataset) and each.text_features is not None
+        (dataset.width, dataset.logit_scale, dataset.backbone)
+        for dataset in datasets
+        if isinstance(dataset, FeatureDataset) and dataset.text_features is not None
     }
-    if len(models) != 1 or any(each.text_features is None for each in datasets):
-        named = ", ".join(repr(each.name) for each in datasets)
+    if len(models) != 1 or any(dataset.text_features is None for dataset in datasets):
+        named = ", ".join(repr(dataset.name) for dataset in datasets)
         raise OtptError(f"{named} do not all have text features of one model; name a backbone, or run each by itself.")
     return FeatureBackbone(*models.pop())

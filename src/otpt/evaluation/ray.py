@@ -222,8 +222,8 @@ def import_ray(*modules: str) -> ModuleType:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
     try:
-        for each in modules:
-            importlib.import_module(each)
+        for module in modules:
+            importlib.import_module(module)
         return importlib.import_module("ray")
     except ImportError:
         raise OtptError("The engine 'ray' needs Ray, which is not installed; pip install 'otpt[ray]'.") from None
@@ -253,11 +253,11 @@ def connected(ray: ModuleType, address: str | None, *, object_store: int = 256 *
     if ray.is_initialized():
         yield
         return
-    own = {"include_dashboard": False, "object_store_memory": object_store} if address is None else {}
+    options = {"include_dashboard": False, "object_store_memory": object_store} if address is None else {}
     try:
         _check_reachable(address or "")
         with _closed_stderr():
-            ray.init(address=address or "local", log_to_driver=False, logging_level=logging.ERROR, **own)
+            ray.init(address=address or "local", log_to_driver=False, logging_level=logging.ERROR, **options)
     except Exception as error:  # that a node did not start in time has no class of its own
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         where = "Cannot start Ray on this machine" if address is None else f"Cannot reach Ray at {address!r}"
