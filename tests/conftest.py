@@ -28,13 +28,13 @@ if THREADS or "PYTEST_XDIST_WORKER" in os.environ:
 def registries() -> Iterator[None]:
     """Restore the registries of functions after the test."""
     import otpt.methods  # noqa: F401
-    from otpt.registry import PLUGIN, snapshot
+    from otpt.plugins import MODULE_PREFIX, snapshot
 
     restore = snapshot()
-    plugins = {name for name in sys.modules if name.startswith(PLUGIN)}
+    plugins = {name for name in sys.modules if name.startswith(MODULE_PREFIX)}
     yield
     restore()
-    for name in [name for name in sys.modules if name.startswith(PLUGIN) and name not in plugins]:
+    for name in [name for name in sys.modules if name.startswith(MODULE_PREFIX) and name not in plugins]:
         del sys.modules[name]
 
 

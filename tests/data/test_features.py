@@ -86,8 +86,8 @@ def test_views_as_features(tmp_path: Path) -> None:
 
 def test_stream_length_is_the_number_of_images(tmp_path: Path) -> None:
     data = feature_dataset(*(arrays(12)[key] for key in ("features", "labels", "class_names", "text_features")))
-    assert Evaluation(methods=["onzeta"]).for_dataset(data).stream_length == 12
-    assert Evaluation(methods=["onzeta"], limit=5).for_dataset(data).stream_length == 5
+    assert Evaluation(methods=["onzeta"]).on(data).protocol.stream_length == 12
+    assert Evaluation(methods=["onzeta"], limit=5).on(data).protocol.stream_length == 5
 
 
 def test_texts_of_a_backbone(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from otpt.methods import (
     init_of,
     preparer_of,
     refuse_features,
+    refuse_no_methods,
 )
 from otpt.prompts import Prompt, TextFeatures
 from otpt.records import ELSEWHERE, Frozen, join_spelling, one_or_several
@@ -102,6 +103,7 @@ class Evaluation(Frozen):
         values = dict(values)
         join_spelling(values, "seed", "seeds")
         join_spelling(values, "prompt", "prompts")
+        refuse_no_methods(values)
         for name in values:
             if name in Task.keywords() and name not in cls.keywords():
                 raise OtptError(
@@ -192,6 +194,10 @@ class Evaluation(Frozen):
                     f"{'several labels' if several else 'one label each'}; use {MULTI_LABEL!r} for several labels per "
                     "image, and any other method for one."
                 )
+        for dataset in datasets:
+            if dataset.views is not None:
+                place = Protocol(family=self.protocol.family or dataset.family, dataset=dataset.registered_name)
+                refuse_features(evaluation.methods, dataset.name, dataset.views, place)
         return evaluation
 
     @property
@@ -245,8 +251,6 @@ class Evaluation(Frozen):
             "stream_length": min(len(dataset), self.limit or len(dataset)),
         }
         if dataset.views is not None:
-            place = Protocol(family=family, dataset=dataset.registered_name)
-            refuse_features(self.methods, dataset.name, dataset.views, place)
             recipe = recipe.of(dataset.views)
         protocol = self.protocol.with_recipe(recipe).replace(**changes)
         texts: Sequence[Prompt | TextFeatures] = self.prompts or (Prompt.read(dataset.prompt),)

@@ -210,6 +210,13 @@ class Protocol(Frozen):
         return tuple(recipes.values())
 
 
+def refuse_no_methods(keywords: Mapping[str, object]) -> None:
+    """Raise an :class:`OtptError` for an empty list of methods that a user gave."""
+    methods = keywords.get("methods")
+    if isinstance(methods, Sequence) and len(methods) == 0:
+        raise OtptError("methods is empty; expected at least one method, or none of this setting for the default.")
+
+
 def method_to_json(method: Method) -> Json:
     """Return the name of a method, or its fields if it was made in memory."""
     with suppress(OtptError):
