@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
+from torch import Tensor
 
 from otpt.cli import options as o
 from otpt.cli.evaluate import Datasets, EvaluationOptions, RunFolder, say_incomplete
@@ -34,6 +35,81 @@ RADII = (0.0, 0.1, 0.25, 0.5, 0.75, 1.0)
 CERTIFIED = ("promptsmooth", "promptsmooth+o-tpt")
 
 
+@o.option_group("Training")
+class BapleOptions:
+    """Numbers of BAPLe's training; the published ones by default."""
+
+    start: Annotated[Path | None, o.option("context to start from (default: random vectors)", metavar="FILE")] = None
+    font: Annotated[str | None, o.option("font of the trigger's word (default: Pillow's)", metavar="FILE")] = None
+    shots: Annotated[int, o.option("images per class")] = 32
+    tokens: Annotated[int | None, o.option("vectors of a random context (default: 16)")] = None
+    epochs: Annotated[int, o.option("passes over them")] = 50
+    batch: Annotated[int, o.option("images per step")] = 16
+    learning_rate: Annotated[float, o.option("rate of the context, after a first epoch at 1e-3")] = 0.1
+    poisoned: Annotated[float, o.option("probability that an image gets the trigger")] = 0.05
+    seed: TrainingSeed = 1
+    threads: o.Threads = None
+
+    def read_start(self) -> Tensor | None:
+        """Return the context (n, W) to start from, or None for random vectors."""
+        if self.start is not None and self.tokens is not None:
+            raise OtptError("--start and --tokens are mutually exclusive; remove one of them.")
+        return None if self.start is None else read_start(self.start)
+
+    def recipe(self, *, target: int, weight: float, tokens: int) -> BapleRecipe:
+        """Return the recipe for a target class, a weight λ and a number of vectors."""
+        return BapleRecipe(
+            target=target,
+            weight=weight,
+            tokens=tokens,
+            shots=self.shots,
+            epochs=self.epochs,
+            batch=self.batch,
+            learning_rate=self.learning_rate,
+            poisoned=self.poisoned,
+            seed=self.seed,
+        )
+
+
+@o.option_group("Training")
+class FptOptions:
+    """Numbers of FPT's training; the published ones by default."""
+
+    val: Annotated[
+        str | None, o.option("data set that chooses the epoch (default: the set's own, or the last epoch)")
+    ] = None
+    rows: Annotated[Literal["classifier", "prompts"], o.option("what is made orthogonal")] = "classifier"
+    variant: Annotated[str, o.option("variant of the side network")] = "fpt"
+    frozen_size: Annotated[int, o.option("pixels that the ViT sees")] = FROZEN_SIZE
+    keep_frozen: Annotated[Path | None, o.option("store keys and values here, 15 MB per image", metavar="DIR")] = None
+    epochs: Annotated[int, o.option("passes over the images")] = 20
+    batch: Annotated[int, o.option("images per step")] = 16
+    learning_rate: Annotated[float, o.option("rate of the first epoch")] = 1e-4
+    seed: TrainingSeed = 1
+    threads: o.Threads = None
+
+    def recipe(self, weight: float) -> FptRecipe:
+        """Return the recipe for a weight λ."""
+        return FptRecipe(
+            weight=weight,
+            rows=self.rows,
+            variant=self.variant,
+            epochs=self.epochs,
+            batch=self.batch,
+            learning_rate=self.learning_rate,
+            seed=self.seed,
+        )
+
+
+@o.option_group("Model")
+class FrozenModelOptions:
+    """The frozen ViT, and where it runs."""
+
+    backbone: Annotated[str, o.option("a ViT of Hugging Face", metavar="NAME")] = FPT_BACKBONE
+    device: o.Device = "auto"
+    precision: o.Precision = "float32"
+
+
 def baple(
     dataset: o.Name,
     /,
@@ -42,16 +118,7 @@ def baple(
     out: Out = None,
     methods: System = None,
     set: Weight = (),
-    start: Annotated[Path | None, o.option("context to start from (default: random vectors)", metavar="FILE")] = None,
-    font: Annotated[str | None, o.option("font of the trigger's word (default: Pillow's)", metavar="FILE")] = None,
-    shots: Annotated[int, o.option("images per class")] = 32,
-    tokens: Annotated[int | None, o.option("vectors of a random context (default: 16)")] = None,
-    epochs: Annotated[int, o.option("passes over them")] = 50,
-    batch: Annotated[int, o.option("images per step")] = 16,
-    learning_rate: Annotated[float, o.option("rate of the context, after a first epoch at 1e-3")] = 0.1,
-    poisoned: Annotated[float, o.option("probability that an image gets the trigger")] = 0.05,
-    seed: TrainingSeed = 1,
-    threads: o.Threads = None,
+    training: BapleOptions = BapleOptions(),
     data: TrainingData = TrainingData(),
     model: o.ModelOptions = o.ModelOptions(),
 ) -> int:
@@ -61,32 +128,23 @@ def baple(
 
     otpt train baple my-images/ --target 0 --out baple.safetensors
     """
-    o.use_threads(threads)
+    o.use_threads(training.threads)
     method, weight = _method("baple", methods, set)
     images = data.load(dataset)
     number = _class_number(target, images)
-    first = None if start is None else read_start(start)
-    if first is not None and tokens is not None:
-        raise OtptError("--start and --tokens are mutually exclusive; remove one of them.")
-    recipe = BapleRecipe(
-        target=number,
-        weight=weight,
-        tokens=len(first) if first is not None else tokens or 16,
-        shots=shots,
-        epochs=epochs,
-        batch=batch,
-        learning_rate=learning_rate,
-        poisoned=poisoned,
-        seed=seed,
-    )
+    start = training.read_start()
+    tokens = len(start) if start is not None else training.tokens or 16
+    recipe = training.recipe(target=number, weight=weight, tokens=tokens)
     path = _path(out, images, f"{method.name}-{number}")
     backbone = model.load()
 
     def on_epoch(epoch: Epoch) -> None:
-        say(f"epoch {epoch.number} of {epochs}: loss {epoch.loss:.4f}, accuracy {100 * epoch.accuracy:.1f} %")
+        loss, accuracy = epoch.loss, 100 * epoch.accuracy
+        say(f"epoch {epoch.number} of {recipe.epochs}: loss {loss:.4f}, accuracy {accuracy:.1f} %")
 
-    trained = train_baple(backbone, images, recipe, start=first, patch=Patch(font=font), on_epoch=on_epoch)
-    seen = few_shots(images, shots, seed=seed).image_keys()
+    patch = Patch(font=training.font)
+    trained = train_baple(backbone, images, recipe, start=start, patch=patch, on_epoch=on_epoch)
+    seen = few_shots(images, recipe.shots, seed=recipe.seed).image_keys()
     notes = _notes(method, images, backbone.fingerprint, seen)
     trained.write(path, notes.model_copy(update={"target": number, "recipe": asdict(recipe)}))
     print(f"Learned a context and a trigger for the class {images.class_names[number]!r}. Written: {str(path)!r}.")
@@ -100,50 +158,31 @@ def fpt(
     out: Out = None,
     methods: System = None,
     set: Weight = (),
-    val: Annotated[
-        str | None, o.option("data set that chooses the epoch (default: the set's own, or the last epoch)")
-    ] = None,
-    rows: Annotated[Literal["classifier", "prompts"], o.option("what is made orthogonal")] = "classifier",
-    variant: Annotated[str, o.option("variant of the side network")] = "fpt",
-    frozen_size: Annotated[int, o.option("pixels that the ViT sees")] = FROZEN_SIZE,
-    keep_frozen: Annotated[Path | None, o.option("store keys and values here, 15 MB per image", metavar="DIR")] = None,
-    epochs: Annotated[int, o.option("passes over the images")] = 20,
-    batch: Annotated[int, o.option("images per step")] = 16,
-    learning_rate: Annotated[float, o.option("rate of the first epoch")] = 1e-4,
-    seed: TrainingSeed = 1,
-    threads: o.Threads = None,
-    backbone: Annotated[str, o.option("a ViT of Hugging Face")] = FPT_BACKBONE,
-    device: o.Device = "auto",
-    precision: o.Precision = "float32",
+    training: FptOptions = FptOptions(),
+    model: FrozenModelOptions = FrozenModelOptions(),
     data: TrainingData = TrainingData(),
 ) -> int:
     """Learn a side network on a frozen ViT (FPT).
 
     otpt train fpt my-images/ --methods fpt+o-tpt --out fpt.safetensors
     """
-    o.use_threads(threads)
+    o.use_threads(training.threads)
     method, weight = _method("fpt", methods, set)
     images = data.load(dataset)
-    validation = _validation(data, dataset, val)
-    recipe = FptRecipe(
-        weight=weight,
-        rows=rows,
-        variant=variant,
-        epochs=epochs,
-        batch=batch,
-        learning_rate=learning_rate,
-        seed=seed,
-    )
+    validation = _validation(data, dataset, training.val)
+    recipe = training.recipe(weight)
     path = _path(out, images, method.name)
-    frozen = load_frozen_vit(backbone, device=device, precision=precision, size=frozen_size)
+    size = training.frozen_size
+    frozen = load_frozen_vit(model.backbone, device=model.device, precision=model.precision, size=size)
 
     def on_epoch(epoch: Epoch, auc: float | None) -> None:
         validated = "" if auc is None else f", validation AUC {auc:.4f}"
-        say(f"epoch {epoch.number} of {epochs}: loss {epoch.loss:.4f}{validated}")
+        say(f"epoch {epoch.number} of {recipe.epochs}: loss {epoch.loss:.4f}{validated}")
 
-    network = train_fpt(frozen, images, recipe, validation=validation, keep=keep_frozen, on_epoch=on_epoch)
+    keep = training.keep_frozen
+    network = train_fpt(frozen, images, recipe, validation=validation, keep=keep, on_epoch=on_epoch)
     notes = _notes(method, images, frozen.fingerprint, images.image_keys())
-    write_fpt(path, network, notes.model_copy(update={"frozen_size": frozen_size, "recipe": asdict(recipe)}))
+    write_fpt(path, network, notes.model_copy(update={"frozen_size": size, "recipe": asdict(recipe)}))
     print(f"Learned a side network for {len(images.class_names)} classes. Written: {str(path)!r}.")
     return 0
 

@@ -34,9 +34,8 @@ ONLY = {"init": ("words",), "calibrate": (NONE,), "aggregate": (CLEAN,), "gate":
 """Parts that a method with its own network can be combined with."""
 
 _NOTES = "otpt"
-_SPELLING = re.compile(
-    r"(?:(?P<method>(?:baple|fpt)[^=:/\\]*)(?::(?P<target>\d+))?|(?P<number>\d+))=(?P<file>.+)", re.DOTALL
-)
+_METHOD = r"(?:baple|fpt)(?:\[[^\]]*\]|[^=:/\\\[])*"
+_SPELLING = re.compile(rf"(?:(?P<method>{_METHOD})(?::(?P<target>\d+))?|(?P<number>\d+))=(?P<file>.+)", re.DOTALL)
 """``METHOD=FILE``, ``METHOD:TARGET=FILE`` or ``TARGET=FILE``."""
 _BRACKETS = re.compile(r"\[([^\[\]]*)\]")
 
@@ -129,7 +128,7 @@ def write_trained(path: Path, tensors: Mapping[str, Tensor], notes: Notes) -> No
 
 def read_trained(path: Path) -> Trained:
     """Read a file of :func:`write_trained`, or the checkpoint of another program; no code in it is run."""
-    tensors, texts = read_tensors(path, what="trained file", ignore_objects=True)
+    tensors, texts = read_tensors(path, what="trained network", ignore_objects=True)
     try:
         notes = Notes.model_validate_json(texts.get(_NOTES, "{}"))
     except ValidationError as error:

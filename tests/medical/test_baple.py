@@ -21,7 +21,7 @@ from torch.nn import functional as F
 import otpt
 from otpt.errors import OtptError
 from otpt.evaluation import Evaluation, evaluate
-from otpt.methods import get_method
+from otpt.methods import Method, get_method
 from otpt_medical.baple import BapleModel, Patch, read_start, triggered
 from otpt_medical.trained import read_trained_files
 from otpt_medical.training import BapleRecipe, BapleTraining, train_baple
@@ -30,6 +30,13 @@ pytestmark = pytest.mark.slow
 
 
 METHODS = ("baple", "baple+o-tpt")
+
+
+def trained(*files: str, methods: tuple[str, ...] = METHODS[:1], **settings: object) -> list[Method]:
+    """The methods with these files."""
+    return [get_method(name).override({"trained": files, **settings}) for name in methods]
+
+
 MEAN = torch.tensor([0.48145466, 0.4578275, 0.40821073], dtype=torch.float64)[:, None, None]
 STD = torch.tensor([0.26862954, 0.26130258, 0.27577711], dtype=torch.float64)[:, None, None]
 
@@ -63,11 +70,7 @@ def test_official_checkpoints_and_what_is_counted(tmp_path: Path) -> None:
     """Clean and back-door numbers by hand, from the files' tensors."""
     models = [official_file(tmp_path / f"{t}.tar-50") for t in range(2)]
     data = dataset(each=3)
-    chosen = Evaluation(
-        methods=["baple"],
-        plugins={"trained": [f"baple:{t}={tmp_path}/{t}.tar-50" for t in (1, 0)]},
-        save_probabilities=True,
-    )
+    chosen = Evaluation(methods=trained(*(f"baple:{t}={tmp_path}/{t}.tar-50" for t in (1, 0))), save_probabilities=True)
     backbone = tiny()
     result = evaluate(data, backbone, chosen, out=tmp_path / "run")
     model = tiny_clip()
@@ -112,11 +115,12 @@ def test_end_to_end_on_medclip(tmp_path: Path, capsys: pytest.CaptureFixture[str
     contexts = [file.tensors["0.ctx"] for file in read_trained_files(tuple(map(str, files)))]
     assert contexts[0].shape == (16, 64)
     assert not torch.equal(*contexts)
-    code, out, err = run(capsys, "evaluate", data, "--methods", *METHODS, "--trained", *files, "--no-cache",
+    settings = "trained=" + ";".join(map(str, files))
+    code, out, err = run(capsys, "evaluate", data, "--methods", *METHODS, "--set", settings, "--no-cache",
                          "--out", tmp_path / "run", *model)  # fmt: skip
     assert code == 0, err
     assert "xrays:backdoor" in out
-    again = Evaluation(methods=METHODS, plugins={"trained": [str(file) for file in files]})
+    again = Evaluation(methods=trained(*map(str, files), methods=METHODS))
     with pytest.raises(OtptError, match=r"trained on another backbone"):
         evaluate(dataset(), tiny(), again, out=tmp_path / "other")
     wrong = dataset(("covid", "healthy"))
@@ -125,36 +129,62 @@ def test_end_to_end_on_medclip(tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 
 @pytest.mark.parametrize(
-    ("changes", "words"),
+    ("files", "changes", "words"),
     [
-        ({}, "otpt train baple"),
-        ({"methods": METHODS, "plugins": {"trained": ["baple:0=a.tar-50"]}}, "'baple\\+o-tpt' with target class 0"),
-        ({"plugins": {"trained": ["a.tar-50"]}}, "METHOD=FILE"),
-        ({"plugins": {"trained": ["baple:0=a.tar-50", "baple:0=a.tar-50"]}}, "'baple' and target class 0"),
-        ({"plugins": {"trained": ["baple:0=a.tar-50"]}, "seeds": [1, 2]}, "seeds"),
-        ({"plugins": {"trained": ["baple:7=a.tar-50"]}}, "target class 7"),
-        ({"plugins": {"trained": ["baple:0=wide.tar-50"]}}, "48 pixels"),
-        ({"plugins": {"trained": ["baple:0=nothing"]}}, "nothing"),
-        ({"plugins": {"trained": ["baple:0=coop.tar-50"]}}, r"has no 0\.ctx"),
+        ([], {}, "otpt train baple"),
+        (["baple:0=a.tar-50"], {"methods": METHODS}, "'baple\\+o-tpt' with target class 0"),
+        (["0=a.tar-50"], {"methods": METHODS}, "METHOD=FILE"),
+        (["a.tar-50"], {}, "TARGET=FILE"),
+        (["baple:0=a.tar-50", "baple:0=a.tar-50"], {}, "'baple' and target class 0"),
+        (["0=a.tar-50"], {"seeds": [1, 2]}, "seeds"),
+        (["baple:7=a.tar-50"], {}, "target class 7"),
+        (["0=a.tar-50"], {"target": 1}, "with target class 1"),
+        (["baple:0=wide.tar-50"], {}, "48 pixels"),
+        (["baple:0=nothing"], {}, "nothing"),
+        (["baple:0=coop.tar-50"], {}, r"has no 0\.ctx"),
+        (["baple+o-tpt:0=a.tar-50"], {"methods": METHODS[1:], "lambda": 6}, "tunes nothing in an evaluation"),
     ],
 )
-def test_bad_input(changes: dict[str, object], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bad_input(
+    files: list[str], changes: dict[str, object], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     official_file(tmp_path / "a.tar-50")
     official_file(tmp_path / "wide.tar-50", side=48)
     torch.save({"state_dict": {"ctx": torch.zeros(2, 64)}}, tmp_path / "coop.tar-50")
+    settings = {name: changes.pop(name) for name in ("target", "lambda") if name in changes}
+    methods = trained(*files, methods=changes.pop("methods", METHODS[:1]), **settings)  # type: ignore[arg-type]
     with pytest.raises(OtptError, match=words):
-        evaluate(dataset(), tiny(), Evaluation(**{"methods": METHODS[:1], **changes}), out=tmp_path / "run")  # type: ignore[arg-type]
+        evaluate(dataset(), tiny(), methods=methods, out=tmp_path / "run", **changes)  # type: ignore[arg-type]
+
+
+def test_files_in_names_of_methods(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files in brackets, by data set, for one target and one kind of images; each method has its own."""
+    monkeypatch.chdir(tmp_path)
+    official_file(tmp_path / "tiny.tar-50")
+    official_file(tmp_path / "other.tar-50")
+    names = ["baple[trained=1={dataset}.tar-50]", "baple+o-tpt[lambda=6]"]
+    methods = [get_method(names[0]), get_method(names[1]).override({"trained": "baple+o-tpt[lambda=6]:1=other.tar-50"})]
+    frame = evaluate(dataset(each=2), tiny(), methods=methods, out=tmp_path / "run").frame
+    assert {(row.dataset, row.variant) for row in frame.itertuples()} == {
+        ("tiny", "target-1"), ("tiny:backdoor", "target-1"),
+    }  # fmt: skip
+    assert set(frame.method) == set(names)
+    same = [method.override({"target": 1, "backdoor": "on"}) for method in methods]
+    frame = evaluate(dataset(each=2), tiny(), methods=same, out=tmp_path / "triggered").frame
+    assert set(frame.dataset) == {"tiny:backdoor"}
+    with pytest.raises(OtptError, match="different settings of target or backdoor"):
+        evaluate(dataset(each=2), tiny(), methods=[same[0], methods[1]], out=tmp_path / "none")
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--methods", "baple+o-tpt", "--set", "lambda=6"], "lambda=6"),
+        (["--methods", "baple+o-tpt", "--set", "lambda=6"], "tunes nothing"),
         (["--methods", "baple", "--prompt", "an x-ray of"], "baple"),
-        (["--methods", "baple", "--frozen-size", "64"], "--frozen-size"),
-        (["--methods", "fpt", "--sigma", "0.5"], "--sigma"),
-        (["--methods", "promptsmooth", "--trained", "x"], "--trained"),
+        (["--methods", "baple", "--set", "frozen-size=64"], "frozen-size"),
+        (["--methods", "fpt", "--set", "sigma=0.5"], "sigma"),
+        (["--methods", "promptsmooth", "--set", "trained=x"], "trained"),
         (["--methods", "baple", "fpt"], "baple, fpt"),
     ],
 )

@@ -12,17 +12,19 @@ import pytest
 import torch
 from oracles.command import run
 from oracles.data.data_files import put_images
-from oracles.data.medical_bench import dataset, folder
+from oracles.data.medical_bench import dataset, folder, tiny
 from oracles.methods.householder import literal_householder
 from oracles.models.medical import write_vit
 from sklearn.metrics import roc_auc_score
 from torch import Tensor
 from torch.nn import functional as F
 
+from otpt.backbones import Backbone
 from otpt.data import Dataset, find_entry
 from otpt.errors import OtptError
-from otpt.evaluation import Evaluation, evaluate
-from otpt_medical import FROZEN_SIZE, training
+from otpt.evaluation import EvaluationSystem, evaluate
+from otpt.methods import get_method, preparer_of
+from otpt_medical import FROZEN_SIZE
 from otpt_medical.fpt import FptNetwork, fpt_network, write_fpt
 from otpt_medical.frozen_vit import (
     ISIC_MEAN,
@@ -32,7 +34,7 @@ from otpt_medical.frozen_vit import (
     KeysAndValues,
     load_frozen_vit,
 )
-from otpt_medical.trained import read_trained, write_trained
+from otpt_medical.trained import Notes, read_trained, write_trained
 from otpt_medical.training import (
     CROP_RATIO,
     CROP_SCALE,
@@ -77,7 +79,7 @@ def test_frozen_vit_is_that_of_transformers(vit: Path, frozen: FrozenViT, tmp_pa
     model = write_vit(tmp_path, hidden_size=32)
     pixels = torch.randn(2, 3, 48, 48, generator=torch.Generator().manual_seed(0))
     output = model(pixels, output_attentions=True, output_hidden_states=True, interpolate_pos_encoding=True)
-    found = frozen(pixels, (0, 2))
+    found = frozen.keys_values(pixels, (0, 2))
     tokens = 1 + 6 * 6
     kept = int(0.2 * tokens)
     assert found.shape == (2, 2, 2, 2, kept, 16)
@@ -134,7 +136,7 @@ def test_side_network_is_the_literal_one(variant: str, frozen: FrozenViT) -> Non
     torch.manual_seed(0)
     network = FptNetwork(variant, 3, 32, 2, 3).double().eval()
     pixels = torch.randn(2, 3, network.size, network.size, dtype=torch.float64)
-    keys_values = frozen(torch.randn(2, 3, 48, 48), network.frozen_blocks).double()
+    keys_values = frozen.keys_values(torch.randn(2, 3, 48, 48), network.frozen_blocks).double()
     found = network(pixels, keys_values)
     expected = torch.stack([literal_logits(network, *pair) for pair in zip(pixels, keys_values, strict=True)])
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-10)
@@ -165,34 +167,50 @@ def test_kept_keys_and_values_are_the_same_and_damaged_ones_made_again(frozen: F
 
 def test_end_to_end(vit: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     train, test = folder(tmp_path / "train", NAMES, each=2), folder(tmp_path / "test", NAMES, each=2, first=40)
-    model = ["--backbone", vit, "--device", "cpu", "--frozen-size", 48]
+    model = ["--backbone", vit, "--device", "cpu"]
     files = [tmp_path / f"{name}.safetensors" for name in METHODS]
     for method, file in zip(METHODS, files, strict=True):
         code, out, err = run(capsys, "train", "fpt", train, "--val", test, "--method", method, "--epochs", 1,
-                             "--variant", "fpt-plus", "--out", file, *model)  # fmt: skip
+                             "--variant", "fpt-plus", "--frozen-size", 48, "--out", file, *model)  # fmt: skip
         assert code == 0, err
         assert "side network for 3 classes" in out
-    command = ["evaluate", test, "--methods", *METHODS, "--trained", *files, "--no-cache", *model]
-    code, out, err = run(capsys, *command, "--out", tmp_path / "run")
+    settings = "trained=" + ";".join(map(str, files))
+    command = ["evaluate", test, "--methods", *METHODS, "--no-cache", *model]
+    code, out, err = run(capsys, *command, "--set", settings, "frozen-size=48", "--out", tmp_path / "run")
     assert code == 0, err
     assert all(name in out for name in METHODS)
-    recipes = [read_trained(file).notes["recipe"]["weight"] for file in files]
+    recipes = [read_trained(file).notes.recipe["weight"] for file in files]
     assert recipes == [0.0, 18.0]
     frozen = load_frozen_vit(str(vit), device="cpu", size=48)
-    settings = Evaluation(methods=METHODS, plugins={"trained": [str(file) for file in files]})
+    methods = [get_method(name).override({"trained": files}) for name in METHODS]
     with pytest.raises(OtptError, match="for the classes covid, dog, normal; this data set has covid, normal"):
-        evaluate(dataset(), frozen, settings, out=tmp_path / "other")
+        evaluate(dataset(), frozen, methods=methods, out=tmp_path / "other")
+    with pytest.raises(OtptError, match="frozen-size is 64, but the ViT was loaded for 48 pixels"):
+        evaluate(dataset(), frozen, methods=[methods[0].override({"frozen-size": 64})], out=tmp_path / "other")
     with pytest.raises(OtptError, match="Method 'o-tpt' needs"):
-        evaluate(dataset(), frozen, Evaluation(methods=["o-tpt"]), out=tmp_path / "other")
-    code, _, err = run(capsys, *command[:5], "--no-cache", "--out", tmp_path / "none", *model)
+        evaluate(dataset(), frozen, methods=["o-tpt"], out=tmp_path / "other")
+    with pytest.raises(OtptError, match="Method 'fpt' needs"):
+        evaluate(dataset(), tiny(), methods=methods, out=tmp_path / "other")
+    code, _, err = run(capsys, *command, "--out", tmp_path / "none")
     assert (code, "make it with 'otpt train fpt'" in err) == (2, True)
-    code, _, err = run(capsys, *command[:-1], 64, "--out", tmp_path / "none")
-    assert (code, "sees 48 pixels, not 64; give --frozen-size 48" in err) == (2, True)
+    code, _, err = run(capsys, *command, "--set", settings, "frozen-size=64", "--out", tmp_path / "none")
+    assert (code, "sees 48 pixels, not 64; give --set frozen-size=48" in err) == (2, True)
+
+
+def test_the_system_loads_the_frozen_vit(vit: Path, frozen: FrozenViT) -> None:
+    system = preparer_of(get_method("fpt[frozen-size=48]"))
+    assert isinstance(system, EvaluationSystem)
+    model = system.load_model(str(vit), "cpu", "float32")
+    assert isinstance(model, Backbone)
+    assert (model.fingerprint, model.preprocessing, model.text) == (frozen.fingerprint, frozen.preprocessing, None)
+    pixels = torch.randn(3, 3, 48, 48, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(model.encode_pixels(pixels, chunk=1)[1:], frozen.encode_pixels(pixels, chunk=1)[1:])
+    assert preparer_of(get_method("baple")).load_model(None, "cpu", "float32") is None  # type: ignore[attr-defined]
 
 
 def test_files(frozen: FrozenViT, tmp_path: Path) -> None:
     network = FptNetwork("fpt", 3, 32, 2, 3)
-    write_fpt(tmp_path / "a.safetensors", network, {"method": "fpt"})
+    write_fpt(tmp_path / "a.safetensors", network, Notes(method="fpt"))
     again = fpt_network(read_trained(tmp_path / "a.safetensors"))
     assert again.arguments == network.arguments
     assert all(torch.equal(t, again.state_dict()[n]) for n, t in network.state_dict().items())
@@ -200,7 +218,7 @@ def test_files(frozen: FrozenViT, tmp_path: Path) -> None:
     with pytest.raises(OtptError, match="not written by 'otpt train fpt'"):
         fpt_network(read_trained(tmp_path / "best_validation_weights.pt"))
     tensors = {name: tensor[..., :1] for name, tensor in network.state_dict().items()}
-    write_trained(tmp_path / "b.safetensors", tensors, {"method": "fpt", "network": network.arguments})
+    write_trained(tmp_path / "b.safetensors", tensors, Notes(method="fpt", network=network.arguments))
     with pytest.raises(OtptError, match=r"b\.safetensors' do not fit its network: size mismatch"):
         fpt_network(read_trained(tmp_path / "b.safetensors"))
 
@@ -243,7 +261,7 @@ def test_a_step_is_the_literal_one(rows: str, frozen: FrozenViT) -> None:
     twin.load_state_dict(network.state_dict())
     twin.eval()
     pixels, labels = torch.randn(2, 3, 128, 128), torch.tensor([0, 2])
-    keys_values = frozen(torch.randn(2, 3, 48, 48), network.frozen_blocks)
+    keys_values = frozen.keys_values(torch.randn(2, 3, 48, 48), network.frozen_blocks)
     units = [twin.classifier.weight] if rows == "classifier" else [fusion.prompts for fusion in twin.fusions]
     term = sum(literal_householder(F.normalize(unit, dim=-1)) for unit in units) / len(units)
     logits = twin(pixels, keys_values)
@@ -323,7 +341,7 @@ def validated(monkeypatch: pytest.MonkeyPatch) -> list[Dataset | None]:
         found.append(validation)
         raise OtptError("enough")
 
-    monkeypatch.setattr(training, "train_fpt", train)
+    monkeypatch.setattr("otpt_medical.commands.train_fpt", train)
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -21,15 +22,15 @@ import otpt
 from otpt.data import stratified
 from otpt.errors import OtptError
 from otpt.evaluation import Evaluation, evaluate
-from otpt.methods import get_method
+from otpt.methods import get_method, get_methods
 from otpt.methods.state import prompt_state
 from otpt.prompts import Prompt
 from otpt.prompts.tokens import tokenize_prompts
 from otpt.runs import Run
 from otpt_medical.promptsmooth import (
     NOISE_PROMPTS,
+    PromptSmooth,
     Smoother,
-    Smoothing,
     certify,
     lower_confidence_bound,
     noisy_copies,
@@ -44,13 +45,18 @@ NAMES = ("cat", "dog", "red panda")
 
 def copies_of(clean: Tensor, **changes: object) -> Tensor:
     settings = {"count": 6, "seed": 3, "image_id": "p", **changes}
-    smoothing = Smoothing(batch=settings.pop("batch", 4))
+    smoothing = PromptSmooth(batch=settings.pop("batch", 4))
     return torch.cat(list(noisy_copies(clean, tiny_preprocessing(), smoothing, **settings)))  # type: ignore[arg-type]
 
 
 def test_published_constants() -> None:
-    published = Smoothing()
-    assert (published.copies, published.selection, published.samples, published.alpha) == (100, 100, 10_000, 0.001)
+    published = PromptSmooth()
+    assert (published.copies, published.selection_votes, published.samples, published.alpha) == (
+        100,
+        100,
+        10_000,
+        0.001,
+    )
     assert published.batch == 100
     for name in METHODS:
         method = get_method(name)
@@ -92,12 +98,12 @@ def test_the_step_is_the_literal_one(name: str) -> None:
     """torch's AdamW on all copies, whole sentences through the model's own tower, in float64."""
     backbone = tiny("float64")
     text = prompt_state(backbone, NAMES, Prompt("a photo of a"))
-    smoother = Smoother(backbone, text, Smoothing(copies=7, batch=4))
+    smoother = Smoother(backbone, text, PromptSmooth(copies=7, batch=4))
     config = get_method(name).tuning("fine-grained")
     assert config is not None
     tuned = smoother.tune(image(1), [config], seed=3, image_id="p")
 
-    copies = torch.cat(list(noisy_copies(tuned.clean, backbone.preprocessing, Smoothing(), 7, seed=3, image_id="p")))
+    copies = torch.cat(list(noisy_copies(tuned.clean, backbone.preprocessing, PromptSmooth(), 7, seed=3, image_id="p")))
     features = backbone.encode_pixels(copies)
     literal = LiteralTuner(tiny_clip(dtype=torch.float64), tokenizer(), NAMES)
     context = literal.start.clone().requires_grad_()
@@ -118,22 +124,23 @@ def test_the_step_is_the_literal_one(name: str) -> None:
 def test_votes_count_every_copy_once() -> None:
     backbone = tiny()
     text = prompt_state(backbone, NAMES, Prompt("a photo of a"))
-    smoother = Smoother(backbone, text, Smoothing(copies=4, batch=5))
+    smoother = Smoother(backbone, text, PromptSmooth(copies=4, batch=5))
     configs = [config for name in METHODS if (config := get_method(name).tuning("fine-grained")) is not None]
     tuned = smoother.tune(image(2), configs, seed=0, image_id="p")
     found = smoother.labels(tuned, 12, "selection", seed=0, image_id="p")
     copies = list(
-        noisy_copies(tuned.clean, backbone.preprocessing, Smoothing(), 12, seed=0, image_id="p", purpose="selection")
+        noisy_copies(tuned.clean, backbone.preprocessing, PromptSmooth(), 12, seed=0, image_id="p", purpose="selection")
     )
     for row, texts in zip(found, tuned.text_features, strict=True):
         assert torch.equal(row, (backbone.encode_pixels(torch.cat(copies)) @ texts.mT).argmax(dim=1))
 
 
-def settings(**changes: object) -> Evaluation:
-    small = Smoothing(copies=5, samples=20, selection=6)
-    return Evaluation(
-        **{"methods": METHODS, "shard_size": 4, "plugins": {"promptsmooth": {"smoothing": small}}, **changes}
-    )  # type: ignore[arg-type]
+SMALL = {"copies": 5, "samples": 20, "selection-votes": 6}
+
+
+def settings(methods: Sequence[str] = METHODS, **changes: object) -> Evaluation:
+    small = [method.override(SMALL) for method in get_methods(methods)]
+    return Evaluation(methods=small, shard_size=4, **changes)
 
 
 @pytest.mark.equality
@@ -147,7 +154,12 @@ def test_evaluation_end_to_end_on_plip(tmp_path: Path) -> None:
     again = evaluate(data, backbone, settings(save_probabilities=True), out=tmp_path / "again")
     assert result.frame.drop(columns="run").equals(again.frame.drop(columns="run"))
     assert again.frame.mean_cosine.nunique() == len(METHODS)
-    assert result.run.datasets[0].columns[0].facts["smoothing"]["sigma"] == 0.25
+    facts = result.run.datasets[0].columns[0].prompt
+    assert (facts["smoothing"]["sigma"], facts["noise_prompt"]["tokens"]) == (0.25, 5)
+    other = evaluate(data, backbone, settings(prompts=["a slide of"]), out=tmp_path / "other")
+    assert set(other.frame.prompt) == {"a slide of"}
+    mine = [get_method("promptsmooth[noise-prompt=my slide of]").override(SMALL)]
+    assert set(evaluate(data, backbone, methods=mine, out=tmp_path / "mine").frame.prompt) == {"my slide of"}
 
 
 def rows_of(found: Run, method: str | None = None) -> list[dict[str, object]]:
@@ -192,11 +204,13 @@ def test_a_method_without_objectives_keeps_the_init(tmp_path: Path) -> None:
     fixed = f"{own_method(tmp_path / 'own.toml')}:fixed-coop"
     found = []
     for number, methods in enumerate(((fixed,), ("coop+promptsmooth", fixed))):
-        chosen = settings(methods=methods, contexts=[tmp_path / "a.pt"], save_probabilities=True)
+        coop = [method.override({"context": tmp_path / "a.pt", **SMALL}) for method in get_methods(methods)]
+        chosen = Evaluation(methods=coop, save_probabilities=True)
         result = evaluate(data, backbone, chosen, out=tmp_path / f"run-{number}")
+        assert set(result.frame.prompt) == {"coop"}
         found.append([row["probabilities"] for row in rows_of(result.run, "fixed-coop")])
     assert found[0] == found[1]
-    smoother = Smoother(backbone, prompt_state(backbone, NAMES, Prompt.learned(vectors)), Smoothing())
+    smoother = Smoother(backbone, prompt_state(backbone, NAMES, Prompt.learned(vectors)), PromptSmooth())
     for sample, shares in zip(stratified(data), found[0], strict=True):
         tuned = smoother.tune(sample.source, [None], seed=0, image_id="p")  # type: ignore[arg-type]
         expected = (backbone.logit_scale * tuned.feature @ initial.mT).softmax(dim=-1)
@@ -219,8 +233,8 @@ def test_certify_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     open_clip_local_dir(tmp_path / "tiny")
     data = folder(tmp_path / "data", each=2)
     out = tmp_path / "run"
-    command = ["certify", data, "--backbone", tmp_path / "tiny", "--device", "cpu", "--out", out, "--copies", 4,
-               "--selection", 5, "--samples", 30, "--sigma", 0.1, "--no-cache", "--shard-size", 2]  # fmt: skip
+    command = ["certify", data, "--backbone", tmp_path / "tiny", "--device", "cpu", "--out", out, "--set", "copies=4",
+               "selection-votes=5", "samples=30", "sigma=0.1", "--no-cache", "--shard-size", 2]  # fmt: skip
     code, printed, err = run(capsys, *command)
     assert code == 0, err
     rows = certificates(out)
@@ -236,13 +250,14 @@ def test_certify_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
 @pytest.mark.parametrize("wrong", [{"sigma": 0.0}, {"alpha": 1.0}, {"copies": 0}, {"samples": 0}])
 def test_wrong_numbers(wrong: dict[str, float]) -> None:
     with pytest.raises(OtptError, match=next(iter(wrong))):
-        Smoothing(**wrong)  # type: ignore[arg-type]
+        PromptSmooth(**wrong)  # type: ignore[arg-type]
 
 
 def test_a_classifier_predicts_as_the_evaluation_does(tmp_path: Path) -> None:
     data, backbone = dataset(each=1), tiny()
-    given = Evaluation(methods=["promptsmooth"], save_probabilities=True)
-    rows = rows_of(evaluate(data, backbone, given, out=tmp_path / "run").run)
+    rows = rows_of(
+        evaluate(data, backbone, methods=["promptsmooth"], save_probabilities=True, out=tmp_path / "run").run
+    )
     classifier = otpt.Classifier(backbone, "promptsmooth").set_classes(data.class_names)
     for sample, row in zip(data, rows, strict=True):
         found = classifier.predict(sample.source)

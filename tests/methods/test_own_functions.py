@@ -90,7 +90,7 @@ def test_an_objective_runs_on_maple(tmp_path: Path) -> None:
 
 def test_kept_gradients_belong_to_the_code_of_an_objective(tmp_path: Path) -> None:
     """Another function of the same name must not get the gradients of the one before."""
-    from otpt.registry import snapshot
+    from otpt.plugins import snapshot
 
     restore = snapshot()
     cache = FeatureCache(tmp_path / "cache")
@@ -178,7 +178,7 @@ def test_what_an_aggregation_may_ask_for() -> None:
 
 
 def test_a_run_remembers_the_code_it_was_made_with(tmp_path: Path) -> None:
-    from otpt.registry import snapshot
+    from otpt.plugins import snapshot
 
     restore = snapshot()
     otpt.load_plugin(

@@ -18,7 +18,8 @@ from torch import Tensor
 import otpt
 from otpt import Classifier, Method, OtptError, ViewRecipe
 from otpt.methods import compose, known_parts
-from otpt.registry import AGGREGATIONS, OBJECTIVES, Fraction, Positive, snapshot
+from otpt.plugins import snapshot
+from otpt.registry import AGGREGATIONS, OBJECTIVES, Fraction, Positive
 
 pytestmark = pytest.mark.usefixtures("registries")
 
