@@ -299,7 +299,7 @@ def refuse_features(methods: Sequence[Method], origin: str, views: int = 1, prot
     """Raise an :class:`OtptError` for a method that needs more than the features of ``views`` views."""
     place = (protocol or Protocol()).place
     for method in methods:
-        if method.prepared.needs_image or not method.preparation.needs_features:
+        if not method.preparation.needs_features or method.prepared.needs_image:
             raise OtptError(f"Method {method.name!r} needs pixels of images, but {origin!r} contains only features.")
         if views == 1 and method.needs_views(*place):
             raise OtptError(
