@@ -134,7 +134,7 @@ class Method(Steps):
         for each in fields(self):
             _validated(self.name, each.name, getattr(self, each.name), _adapter(each.name), strict=True)
         for axis, value, registry in self._axes:
-            if not is_registered(value, registry):
+            if not is_registered(value, registry, "methods"):
                 raise unknown(axis, value, registry)
         # in the order of the loss: view objectives first, each kind in the order of the registry
         present = [name for name in OBJECTIVES if name in self.objectives]
@@ -150,7 +150,7 @@ class Method(Steps):
         """Restore a pickled method; another process may not have imported the plugin that it needs."""
         self.__dict__.update(state)
         for _, value, registry in self._axes:
-            is_registered(value, registry)
+            is_registered(value, registry, "methods")
 
     @property
     def _axes(self) -> list[tuple[str, str, Mapping[str, object]]]:
@@ -394,7 +394,7 @@ class Method(Steps):
         number = _validated(self.name, name, value, _adapter(key))
         if key != "calibrate":
             return replace(self, **{key: number})
-        if not is_registered(number, CALIBRATIONS):
+        if not is_registered(number, CALIBRATIONS, "methods"):
             raise unknown("calibrator", number, CALIBRATIONS)
         without = replace(self, calibrate=number, settings={}, temperature=None)
         known = {**without.defaults, **without.input_settings}
