@@ -12,7 +12,7 @@ import otpt
 from otpt.data import as_dataset, load_dataset
 from otpt.evaluation import Evaluation, evaluate
 from otpt.serve.errors import invalid_field
-from otpt.serve.schemas import ELSEWHERE, FIELDS
+from otpt.serve.schemas import FIELDS, REFUSED
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +70,7 @@ def test_a_calibration_prints_one_line() -> None:
 
 def test_the_service_names_its_word_for_candidate_labels() -> None:
     error = {"type": "extra_forbidden", "loc": ("body", "candidate_labels"), "msg": "Extra", "input": []}
-    assert "'labels'" in invalid_field(error, FIELDS, ELSEWHERE).content["error"]["hint"]
+    assert "'labels'" in invalid_field(error, FIELDS, REFUSED).content["error"]["hint"]
 
 
 @pytest.mark.parametrize("module", [otpt.data, otpt.functional, otpt.metrics], ids=lambda module: module.__name__)

@@ -34,7 +34,7 @@ class Decision(Frozen):
         'word-margin'
     """
 
-    spellings: ClassVar[tuple[str, ...]] = ("calibration",)
+    spellings: ClassVar[Mapping[str, str]] = {"calibration": "calibrations"}
 
     calibrations: tuple[str | Path | InstanceOf[Calibration] | InstanceOf[Calibrated], ...] = Field(
         (), description="calibration files of 'otpt calibrate', one per method"
@@ -93,8 +93,11 @@ class Decision(Frozen):
             raise OtptError(f"{used[0]} is set next to a Calibrated object, which has its own; set it there.")
         if self.risk is None and self._differs("guarantee"):
             raise OtptError(f"The guarantee is {self.guarantee}, but no risk is set; set one, such as risk=0.05.")
-        if self.coverage is None and self._differs("sets"):
-            raise OtptError(f"The sets are {self.sets!r}, but no coverage is set; set one, such as coverage=0.9.")
+        for name in ("sets", "mondrian"):
+            if self.coverage is None and self._differs(name):
+                raise OtptError(
+                    f"{name} is {getattr(self, name)!r}, but no coverage is set; set one, such as coverage=0.9."
+                )
         return self
 
     def _differs(self, name: str) -> bool:

@@ -13,6 +13,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from otpt.errors import OtptError
 from otpt.registry import Positive, objective
 
 TTL_OFFSET = 0.4
@@ -170,6 +171,11 @@ def ensemble_cross_entropy(logits: Tensor, zero_shot: Tensor, all_views: Tensor,
     The k views are the clean one, then Ω. p̃ is the mean of their softmax, with gradient; q = α·p_0 + (1 − α)·mean_Ω p_i
     is SE's mixture under the initial prompt, without. ``all_views`` is (…, V, C).
     """
+    if zero_shot.shape[-2] < 2:
+        raise OtptError(
+            "ensemble-cross-entropy compares the clean view with other selected views, but one view is selected; "
+            "increase the views or the selection-ratio, or use the method 'use'."
+        )
     p = logits.softmax(dim=-1).mean(dim=-2)
     log_p = zero_shot.log_softmax(dim=-1)
     log_strong = log_p[..., 1:, :].logsumexp(dim=-2) - math.log(log_p.shape[-2] - 1)

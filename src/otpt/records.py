@@ -6,22 +6,26 @@ from collections.abc import Iterable, Mapping
 from typing import ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
+from pydantic.fields import FieldInfo
 
 from otpt.errors import OtptError, unknown
 
 ELSEWHERE: dict[str, JsonValue] = {"recorded": "elsewhere"}
 """``json_schema_extra`` of fields that ``config.json`` records with each data set or column, or that change no row."""
+NOT_SERVED = "not_served"
+"""Key of ``json_schema_extra``: why requests of the service cannot set a field, to be shown after its name."""
 
 
 class Frozen(BaseModel):
     """Immutable pydantic model that raises validation errors as :class:`OtptError`.
 
     Attributes:
-        spellings: further keywords that the constructor accepts, such as the singular of a field's name.
+        spellings: further keywords that the constructor accepts, such as the singular of a field's name, by the field
+            that they set.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True, validate_default=True)
-    spellings: ClassVar[tuple[str, ...]] = ()
+    spellings: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self, **values: object) -> None:
         try:
@@ -40,13 +44,20 @@ class Frozen(BaseModel):
 
     def recorded(self) -> dict[str, JsonValue]:
         """Return the plain values that all results of a run share; see :data:`ELSEWHERE`."""
-        names = {name for name, field in type(self).model_fields.items() if field.json_schema_extra != ELSEWHERE}
+        fields = type(self).model_fields
+        names = {name for name, field in fields.items() if mark_of(field, "recorded") != ELSEWHERE["recorded"]}
         return self.model_dump(mode="json", include=names)
 
     @classmethod
     def keywords(cls) -> tuple[str, ...]:
         """Return the keywords that the constructor accepts: its fields and their other spellings."""
         return (*cls.model_fields, *cls.spellings)
+
+
+def mark_of(field: FieldInfo, name: str) -> JsonValue:
+    """Return an entry of a field's ``json_schema_extra``, or None."""
+    marks = field.json_schema_extra
+    return marks.get(name) if isinstance(marks, dict) else None
 
 
 def settings_error(error: ValidationError, model: type[Frozen]) -> OtptError:

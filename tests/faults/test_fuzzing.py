@@ -218,7 +218,7 @@ def test_requests(tmp_path: Path) -> None:
         "method": "zero-shot",
         "seed": 1,
         "top": 1,
-        "prompt": "a photo of a",
+        "template": "a photo of a",
     }
     service = Service(
         {"pocket": otpt.load_backbone("pocket", device="cpu")}, views=2, limits=Limits(), method="zero-shot"

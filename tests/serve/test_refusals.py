@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import random
 import struct
+import tempfile
 import zlib
 from pathlib import Path
 from typing import Any
@@ -177,6 +179,21 @@ def test_a_large_body(local: Local) -> None:
         unknown = client.post("/v1/predict", content=parts, headers={"Content-Type": "application/json"})
     assert known.status_code == unknown.status_code == 413
     assert known.json()["error"]["type"] == "body-too-large"
+
+
+def test_uploads_stay_in_memory(local: Local, monkeypatch: pytest.MonkeyPatch) -> None:
+    def write(_: object) -> None:
+        raise AssertionError("an upload was written to the disk")
+
+    monkeypatch.setattr(tempfile.SpooledTemporaryFile, "rollover", write)
+    noise = Image.frombytes("RGB", (1000, 1000), random.Random(0).randbytes(3_000_000))
+    file = io.BytesIO()
+    noise.save(file, "PNG")
+    assert len(file.getvalue()) > 2 << 20
+    with local.client() as client:
+        asked = {"labels": "cat,dog", "method": "zero-shot"}
+        answer = client.post("/v1/predict/form", files=[("image", file.getvalue())], data=asked)
+    assert answer.status_code == 200, answer.text
 
 
 def test_each_image_has_its_own_error(local: Local) -> None:

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import httpx
-import otpt.tasks.multi_label
 import pytest
 from oracles.pages.servers import PATIENCE, image_file, text_of
 
 import otpt
+import otpt.methods.multi_label
 from otpt.errors import OtptError
 from otpt.serve import Limits, Service, create_app
 from otpt.serve.engine import Unit
@@ -56,18 +56,18 @@ def started(classifier: otpt.Classifier) -> Iterator[Service]:
 
 def waiting(service: Service, images: int, client: str = "") -> list[Unit]:
     """Images that are accepted."""
-    asked = PredictRequest(image=PIXEL, labels=["cat", "dog"], method="zero-shot")
-    (query,) = service.catalogue.queries(asked, 1, service.limits)
-    predictor = service._texts.prepare(query.key, lambda: service._predictor(query))
+    request = PredictRequest(image=PIXEL, labels=["cat", "dog"], method="zero-shot")
+    (query,) = service.catalogue.queries(request, 1, service.limits)
+    predictor = service.texts.prepare_now(query)
     files = [ImageFile.read(image_file(i), service.limits.pixels) for i in range(images)]
     units = [Unit(query, file, client) for file in files]
-    service._engine.submit(units, predictor)
+    service.engine.submit(units, predictor)
     return units
 
 
 def test_a_full_queue_answers_429(classifier: otpt.Classifier) -> None:
     service = make(classifier, limits={"queue": 3, "seconds": 20})
-    with service._admitted("another", 3):
+    with service.admission.admit("another", 3, service.limits):
         (full,) = send(create_app(service), {"json": GOOD})
     assert full.status_code == 429
     assert int(full.headers["retry-after"]) >= 1
@@ -79,20 +79,20 @@ def test_a_full_queue_answers_429(classifier: otpt.Classifier) -> None:
 
 
 def test_images_that_would_wait_too_long_are_refused(started: Service) -> None:
-    started._rate = 1.0
-    with started._admitted("another", 8):
+    started.admission.seconds_per_image = 1.0
+    with started.admission.admit("another", 8, started.limits):
         assert send(create_app(started), {"json": GOOD})[0].status_code == 200
-    started._rate = started.limits.seconds
-    with started._admitted("another", 9):
+    started.admission.seconds_per_image = started.limits.seconds
+    with started.admission.admit("another", 9, started.limits):
         (late,) = send(create_app(started), {"json": GOOD})
     assert (late.status_code, late.json()["error"]["type"]) == (429, "busy")
 
 
 def test_one_client_holds_its_share_of_the_queue(started: Service) -> None:
     app, limits = create_app(started), started.limits
-    with started._admitted("127.0.0.1", limits.queue // 2):
-        own, others = send(app, {"json": GOOD})[0], started._in_progress.total()
-        with started._admitted("another", limits.queue // 2):
+    with started.admission.admit("127.0.0.1", limits.queue // 2, started.limits):
+        own, others = send(app, {"json": GOOD})[0], started.admission.images
+        with started.admission.admit("another", limits.queue // 2, started.limits):
             pass
     assert (own.status_code, own.json()["error"]["type"]) == (429, "busy")
     assert others == limits.queue // 2
@@ -101,7 +101,7 @@ def test_one_client_holds_its_share_of_the_queue(started: Service) -> None:
 def test_clients_take_turns(classifier: otpt.Classifier) -> None:
     service = make(classifier)
     first, second = waiting(service, 3, "a"), waiting(service, 2, "b")
-    order = [str(task.key.client) for task in service._engine._tasks("pocket")]
+    order = [task.key.client for task in service.engine.tasks("pocket")]
     assert order == ["a", "b", "a", "b", "a"]
     for unit in (*first, *second):
         unit.settle(OtptError("never computed"))
@@ -120,10 +120,10 @@ def test_readiness_tells_the_truth(classifier: otpt.Classifier, monkeypatch: pyt
     unit.settle(OtptError("gone"))
     service.close()
 
-    monkeypatch.setattr("otpt.serve.service.Predictor", lambda *_: 1 / 0)
+    monkeypatch.setattr("otpt.serve.texts.Predictor", lambda *_: 1 / 0)
     broken = make(classifier)
     broken.start()
-    broken._encoders[0].submit(int).result(PATIENCE)  # after the warm-up
+    broken.texts.few.submit(int).result(PATIENCE)  # after the warm-up
     assert not asyncio.run(broken.ready())
     broken.close()
 
@@ -141,7 +141,7 @@ def test_texts_are_not_prepared_for_longer_than_the_request(started: Service, mo
     assert (slow.status_code, slow.json()["error"]["type"]) == (503, "time-out")
     assert quick.status_code == 200
     begun = time.perf_counter()
-    started._encoders[1].submit(int).result(PATIENCE)  # its thread is free
+    started.texts.many.submit(int).result(PATIENCE)  # its thread is free
     assert time.perf_counter() - begun < 20
     started.limits = limits
 
@@ -157,7 +157,7 @@ def test_work_of_clients_that_have_gone_is_dropped(classifier: otpt.Classifier) 
         async def receive() -> dict[str, Any]:
             if messages:
                 return messages.pop()
-            while not service._engine._waiting:
+            while not service.engine.waiting:
                 await asyncio.sleep(0.01)
             return {"type": "http.disconnect"}
 
@@ -170,8 +170,8 @@ def test_work_of_clients_that_have_gone_is_dropped(classifier: otpt.Classifier) 
         await asyncio.wait_for(app({**scope, **more}, receive, note), PATIENCE)
 
     asyncio.run(ask())  # nothing computes, but the request ends
-    assert service._in_progress.total() == 0
-    assert list(service._engine._tasks("pocket")) == []
+    assert service.admission.images == 0
+    assert list(service.engine.tasks("pocket")) == []
     service.close()
 
 
@@ -187,7 +187,7 @@ def test_what_takes_too_long_is_given_up(classifier: otpt.Classifier) -> None:
     assert slow.status_code == 503
     assert slow.json()["error"]["type"] == "time-out"
     assert slow.headers["retry-after"]
-    assert service._in_progress.total() == 0
+    assert service.admission.images == 0
 
 
 @pytest.mark.parametrize("host", ["[", "[::1", "[nonsense]", "a b", "", "x]y"])
@@ -242,10 +242,10 @@ def test_tokens(started: Service) -> None:
 def test_it_answers_what_it_accepted_and_nothing_more(classifier: otpt.Classifier) -> None:
     service = make(classifier, method="zero-shot")
     units = waiting(service, 5)
-    service._engine.start()
+    service.engine.start()
     service.close()
     assert all(unit.future.result(0).outputs for unit in units)
-    assert service._engine.oldest() == 0
+    assert service.engine.oldest() == 0
     (late,) = send(create_app(service), {"json": GOOD})
     assert late.status_code == 503
     assert late.json()["error"]["type"] == "closing"
@@ -257,7 +257,7 @@ def test_an_unexpected_failure_is_json_and_the_next_request_is_answered(
 ) -> None:
     app = create_app(started)
     with monkeypatch.context() as broken:
-        broken.setattr("otpt.serve.service.Predictor", lambda *_: 1 / 0)
+        broken.setattr("otpt.serve.texts.Predictor", lambda *_: 1 / 0)
         (failed,) = send(app, {"json": {**GOOD, "labels": ["new", "list"]}})
     assert failed.status_code == 500
     assert failed.json()["error"]["type"] == "internal"
@@ -300,7 +300,7 @@ def test_images_that_a_method_opens_again_count_as_pixels(
 ) -> None:
     """Images above 4 megapixels are not kept; several labels are predicted from the image itself."""
     side, opened, most = 2100, 0, 0
-    grid_views = otpt.tasks.multi_label.grid_views
+    grid_views = otpt.methods.multi_label.grid_views
 
     def slow(*arguments: Any) -> Any:
         nonlocal opened, most
@@ -310,7 +310,7 @@ def test_images_that_a_method_opens_again_count_as_pixels(
         opened -= 1
         return grid_views(*arguments)
 
-    monkeypatch.setattr("otpt.tasks.multi_label.grid_views", slow)
+    monkeypatch.setattr("otpt.methods.multi_label.grid_views", slow)
     service = make(classifier, limits={"pixels": side * side}, threads=2)
     service.start()
     images = [text_of(image_file(i, size=(side, side), form="JPEG")) for i in range(3)]

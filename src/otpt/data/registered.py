@@ -18,11 +18,12 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple, TypeVar
 
 import pydantic.dataclasses
+from pydantic import TypeAdapter
 
-from otpt.data.classes import ClassList, builtin_class_list, read_text
+from otpt.data.classes import ClassList, builtin_class_list
 from otpt.data.dataset import DEFAULT_PROMPT, Conventions, Dataset, FilesBelow, NoSuchSplit
 from otpt.errors import OtptError
-from otpt.files import parse_json, parse_toml
+from otpt.files import parse_json, parse_toml, read_text
 from otpt.folders import class_folders, labelled_images
 from otpt.images import open_image
 from otpt.plugins import load_installed_plugins, restorable
@@ -161,7 +162,10 @@ def builtin_entries() -> Mapping[str, DatasetEntry]:
 def published_entries() -> Mapping[str, DatasetEntry]:
     """Return the data sets of the papers by name, in table order."""
     text = resources.files(__package__).joinpath("datasets.toml").read_text(encoding="utf-8")
-    return {name: DatasetEntry(name=name, **table) for name, table in parse_toml(text).items()}
+    tables = parse_toml(text)
+    return TypeAdapter(dict[str, DatasetEntry]).validate_python(
+        {name: {"name": name, **table} for name, table in tables.items() if isinstance(table, Mapping)}
+    )
 
 
 def find_entry(name: str) -> DatasetEntry | None:

@@ -63,7 +63,12 @@ class Evaluation(Frozen):
         8
     """
 
-    spellings: ClassVar[tuple[str, ...]] = ("seed", "prompt", *Protocol.keywords(), *Decision.keywords())
+    spellings: ClassVar[Mapping[str, str]] = {
+        "seed": "seeds",
+        "prompt": "prompts",
+        **dict.fromkeys(Protocol.keywords(), "protocol"),
+        **dict.fromkeys(Decision.keywords(), "decision"),
+    }
 
     protocol: InstanceOf[Protocol] = Field(
         default_factory=Protocol, description="methods and views", json_schema_extra=ELSEWHERE

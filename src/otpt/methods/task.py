@@ -12,7 +12,7 @@ from otpt.files import Json
 from otpt.groups import Groups, class_names_of
 from otpt.methods.examples import Examples
 from otpt.prompts import DEFAULT_PROMPT, Descriptions, Prompt, Templates, TextFeatures, check_class_names
-from otpt.records import Frozen
+from otpt.records import NOT_SERVED, Frozen
 
 Texts = Prompt | Templates | Descriptions | TextFeatures
 """Texts of the classes; only a prompt has a context that methods can tune."""
@@ -37,14 +37,16 @@ class Task(Frozen):
         'a sketch of a'
     """
 
-    spellings: ClassVar[tuple[str, ...]] = tuple(_FORMS)
+    spellings: ClassVar[Mapping[str, str]] = dict.fromkeys(_FORMS, "texts")
 
     classes: tuple[str, ...] = Field((), description="class names; a single name predicts whether it is present")
     texts: InstanceOf[Prompt] | InstanceOf[Templates] | InstanceOf[Descriptions] | InstanceOf[TextFeatures] = Field(
         DEFAULT_PROMPT, description="prompt (default: 'a photo of a'), templates, descriptions or text features"
     )
     examples: InstanceOf[Examples] | None = Field(
-        None, description="folder of example images with one sub-folder per class, for all or some of the classes"
+        None,
+        description="folder of example images with one sub-folder per class, for all or some of the classes",
+        json_schema_extra={NOT_SERVED: "it needs image files, which only Python and the command line take"},
     )
     groups: InstanceOf[Groups] | None = Field(
         None, description="CSV file of class groups: a class, then its groups from narrow to broad"

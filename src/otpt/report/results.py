@@ -241,17 +241,17 @@ def open_models(
 
 def check_names(kind: str, names: Iterable[str] | None, known: Iterable[str]) -> list[str]:
     """Return the distinct names, or all known ones if None; raise :class:`OtptError` for unknown or no names."""
-    known = list(dict.fromkeys(known))
+    available = list(dict.fromkeys(known))
     if names is None:
-        return known
+        return available
     chosen = list(dict.fromkeys(names))
     for name in chosen:
-        if name not in known:
+        if name not in available:
             if kind in ("method", "data set"):
-                raise OtptError(f"The runs have no {kind} {name!r}; they have {', '.join(known)}.")
-            raise unknown(kind, name, known)
+                raise OtptError(f"The runs have no {kind} {name!r}; they have {', '.join(available)}.")
+            raise unknown(kind, name, available)
     if not chosen:
-        raise OtptError(f"No {kind} was chosen; the runs hold {', '.join(known)}.")
+        raise OtptError(f"No {kind} was chosen; the runs hold {', '.join(available)}.")
     return chosen
 
 

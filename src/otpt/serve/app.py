@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, FastAPI, Form, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -20,13 +20,15 @@ from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
 from fastapi.staticfiles import StaticFiles
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from pydantic import JsonValue
+from starlette.datastructures import FormData
 from starlette.exceptions import HTTPException
-from starlette.formparsers import MultiPartParser
+from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from otpt._version import __version__
 from otpt.classifier import candidates
-from otpt.data.emoji import load_emoji
+from otpt.data.emoji import EmojiSet, load_emoji
 from otpt.errors import OtptError
 from otpt.methods import field_names, known_parts, published_names
 from otpt.registry import AXES
@@ -36,35 +38,33 @@ from otpt.serve.images import data_url
 from otpt.serve.queries import served_method
 from otpt.serve.schemas import (
     BAD,
-    ELSEWHERE,
     FIELDS,
-    Asked,
+    REFUSED,
     CompareAnswer,
     CompareForm,
     CompareRequest,
     HubRequest,
+    ImageRequest,
     PredictAnswer,
     PredictForm,
     PredictRequest,
     Scored,
 )
-from otpt.serve.service import Service
+from otpt.serve.service import AnsweringService
 
 PAGE = Path(__file__).parent / "page"
-_log = logging.getLogger("otpt.serve")
+_log = logging.getLogger(__name__)
 _EXAMPLES = {"emoji/animals": (0, 1, 5, 17), "emoji/food": (0, 4, 12, 30), "emoji/travel": (40, 60)}
 """Set → positions of images that the page offers."""
 _OFFERED = 8  # labels that come with an image
 
-MultiPartParser.spool_max_size = 1 << 40  # uploads stay in memory, which the guard limits; nothing is written to disk
 
-
-def create_app(service: Any, *, token: str | None = None, names: Collection[str] | None = None) -> FastAPI:
+def create_app(service: AnsweringService, *, token: str | None = None, names: Collection[str] | None = None) -> FastAPI:
     """Make the application.
 
     Args:
         service: a :class:`Service`, or :class:`otpt.serve.ray.RayService`; started and closed with the application.
-        token: that requests must carry as ``Authorization: Bearer``; None for none.
+        token: token that requests must carry as ``Authorization: Bearer``; None to require none.
         names: host names that requests may be for; None for any.
     """
 
@@ -92,7 +92,7 @@ def create_app(service: Any, *, token: str | None = None, names: Collection[str]
     for kind in (HTTPException, RequestValidationError, OtptError, TimeoutError, Exception):
         app.add_exception_handler(kind, _refuse)
     if names is not None:
-        hosts = [f"[{each}]" if ":" in each else each for each in names]
+        hosts = [f"[{name}]" if ":" in name else name for name in names]
         app.add_middleware(TrustedHostMiddleware, allowed_hosts=hosts, www_redirect=False)
     app.add_middleware(Guard, limits=service.limits, metrics=service.metrics, token=token)
     return app
@@ -107,8 +107,8 @@ async def _refuse(request: Request, error: Exception) -> Response:
         hint = "GET /openapi.json describes the routes."
         return RequestError(error.status_code, "http", message, hint=hint, headers=error.headers).response()
     if isinstance(error, RequestValidationError):
-        deepest = max(error.errors(), key=lambda each: len(each["loc"]))  # a field may have several types
-        return invalid_field(deepest, FIELDS, ELSEWHERE).response()
+        deepest = max(error.errors(), key=lambda detail: len(detail["loc"]))  # a field may have several types
+        return invalid_field(deepest, FIELDS, REFUSED).response()
     if isinstance(error, OtptError):
         return RequestError(422, "unusable", str(error)).response()
     if isinstance(error, TimeoutError):
@@ -121,7 +121,7 @@ async def _refuse(request: Request, error: Exception) -> Response:
 class StrictRoute(APIRoute):
     """Route that checks the content type before parsing the body; :class:`_Request` parses JSON."""
 
-    def get_route_handler(self) -> Callable[[Request], Any]:
+    def get_route_handler(self) -> Callable[[Request], Coroutine[None, None, Response]]:
         """Return FastAPI's handler, preceded by these checks."""
         handler = super().get_route_handler()
         expected = "multipart/form-data" if self.path.endswith("/form") else "application/json"
@@ -139,21 +139,34 @@ class StrictRoute(APIRoute):
         return handle
 
 
-class _Request(Request):
-    """A request whose JSON is read strictly."""
+class _FormParser(MultiPartParser):
+    """Parser that keeps uploads in memory, which the guard limits; nothing is written to disk."""
 
-    async def json(self) -> Any:
+    spool_max_size = 1 << 40
+
+
+class _Request(Request):
+    """A request whose JSON is read strictly and whose files stay in memory."""
+
+    async def json(self) -> JsonValue:
         return read_json(await self.body())
+
+    async def form(self, **_: object) -> FormData:  # type: ignore[override]  # FastAPI awaits it
+        try:
+            return await _FormParser(self.headers, self.stream()).parse()
+        except MultiPartException as error:
+            raise HTTPException(400, error.message) from None
 
 
 _routes = APIRouter(route_class=StrictRoute, responses=BAD)
 
 
-def _service(request: Request) -> Any:
-    return request.app.state.service
+def _service(request: Request) -> AnsweringService:
+    service: AnsweringService = request.app.state.service
+    return service
 
 
-Serving = Annotated[Service, Depends(_service)]
+Serving = Annotated[AnsweringService, Depends(_service)]
 FORM = Form(media_type="multipart/form-data")
 
 
@@ -177,115 +190,144 @@ async def metrics(service: Serving) -> Response:
 
 
 @_routes.get("/v1/models", summary="Loaded models, default views and seed")
-async def models(service: Serving) -> dict[str, Any]:
+async def models(service: Serving) -> dict[str, JsonValue]:
     """List values of the field ``model``."""
     return (await service.information())["models"]
 
 
 @_routes.get("/v1/classes", summary="Named class lists and calibrations")
-async def classes(service: Serving) -> dict[str, Any]:
+async def classes(service: Serving) -> dict[str, JsonValue]:
     """List values of the fields ``classes`` and ``calibration``."""
     return (await service.information())["classes"]
 
 
 @_routes.get("/v1/methods", summary="Methods, and the parts that names are made of")
-async def methods(service: Serving) -> dict[str, Any]:
+async def methods(service: Serving) -> dict[str, JsonValue]:
     """List values of the fields ``method`` and ``methods``."""
     return {"default": (await service.information())["method"], **await asyncio.to_thread(_methods)}
 
 
 @_routes.get("/v1/examples", summary="A few embedded images, if the extra emoji is installed")
-def examples() -> dict[str, Any]:
+def examples() -> dict[str, JsonValue]:
     """List the images that the page offers."""
     return {"examples": _examples()}
 
 
 @_routes.post("/v1/compare", summary="Several methods on the same views", response_model=CompareAnswer)
-async def compare(request: Request, asked: CompareRequest) -> Response:
+async def compare(request: Request, body: CompareRequest) -> Response:
     """Take images as base64 or data URLs."""
-    return Json(await _compare(request, asked))
+    return Json(await _compare(request, body))
 
 
 @_routes.post("/v1/compare/form", summary="The same with file parts", response_model=CompareAnswer)
-async def compare_form(request: Request, asked: Annotated[CompareForm, FORM]) -> Response:
+async def compare_form(request: Request, body: Annotated[CompareForm, FORM]) -> Response:
     """Take images as file parts."""
-    return Json(await _compare(request, asked))
+    return Json(await _compare(request, body))
 
 
 @_routes.post("/v1/predict", summary="One method on one or many images", response_model=PredictAnswer)
-async def predict(request: Request, asked: PredictRequest) -> Response:
+async def predict(request: Request, body: PredictRequest) -> Response:
     """Take images as base64 or data URLs."""
-    return Json(await _predict(request, asked))
+    return Json(await _predict(request, body))
 
 
 @_routes.post("/v1/predict/form", summary="The same with file parts", response_model=PredictAnswer)
-async def predict_form(request: Request, asked: Annotated[PredictForm, FORM]) -> Response:
+async def predict_form(request: Request, body: Annotated[PredictForm, FORM]) -> Response:
     """Take images as file parts."""
-    return Json(await _predict(request, asked))
+    return Json(await _predict(request, body))
 
 
 @_routes.post("/", summary="As Hugging Face's clients ask", response_model=list[Scored])
 @_routes.post("/models/{model:path}", summary="As Hugging Face's clients ask", response_model=list[Scored])
-async def classify(request: Request, asked: HubRequest, model: str = "") -> Response:
+async def classify(request: Request, body: HubRequest, model: str = "") -> Response:
     """Answer in the format of Hugging Face's zero-shot image classification."""
-    labels, template = candidates(asked.parameters.candidate_labels, asked.parameters.hypothesis_template)
-    image = asked.inputs if isinstance(asked.inputs, str) else asked.inputs.get("image", "")
-    options: Any = {"labels": list(labels), "template": template, "model": model[:200] or None, "top": len(labels)}
-    found = await _predict(request, PredictRequest(image=image, method=asked.parameters.method, **options))
-    return Json(found["results"][0]["top"])
+    parameters = body.parameters
+    labels, template = parameters.candidate_labels, parameters.hypothesis_template
+    names = candidates(labels)
+    values = {
+        "image": body.inputs if isinstance(body.inputs, str) else body.inputs.get("image", ""),
+        "labels": list(names),
+        "template": template,
+        "model": model[:200] or None,
+        "method": parameters.method,
+        "top": len(names),
+    }
+    answer = await _predict(request, PredictRequest.model_validate(values))
+    (result,) = answer["results"]
+    assert "top" in result  # a single image that cannot be used raises
+    return Json(result["top"])
 
 
-async def _compare(request: Request, asked: Asked) -> dict[str, Any]:
-    service, images = _service(request), await asked.files()
+async def _compare(request: Request, body: ImageRequest) -> CompareAnswer:
+    service = _service(request)
+    images = await body.files()
     client = request.client.host[:100] if request.client else ""
     service.metrics.queue.inc(len(images))
     try:
-        asked = asked.model_copy(update={"image": None, "images": None})
-        found: dict[str, Any] = await service.answer(asked, images, client)
+        without_images = body.model_copy(update={"image": None, "images": None})
+        answer = await service.answer(without_images, images, client)
     finally:
         service.metrics.queue.dec(len(images))
-    service.metrics.count(asked.classes, found)
-    return found
+    service.metrics.count(body.classes, answer)
+    return answer
 
 
-async def _predict(request: Request, asked: Asked) -> dict[str, Any]:
-    found = await _compare(request, asked)
-    for i, each in enumerate(found["results"]):
-        for name, result in each.pop("methods", {}).items():
-            found["method"], found["results"][i] = name, {**result, **each}
-    return found
+async def _predict(request: Request, body: ImageRequest) -> PredictAnswer:
+    """Return an answer of ``/v1/compare`` to one method in the format of ``/v1/predict``."""
+    compared = await _compare(request, body)
+    answer: PredictAnswer = {
+        "model": compared["model"],
+        "labels": compared["labels"],
+        "results": [],
+        "seconds": compared["seconds"],
+    }
+    for image in compared["results"]:
+        if "error" in image:
+            answer["results"].append(image)
+            continue
+        ((name, result),) = image["methods"].items()
+        if "heat_map" in image:
+            result["heat_map"] = image["heat_map"]
+        answer["method"] = name
+        answer["results"].append(result)
+    return answer
 
 
 @cache
-def _methods() -> dict[str, Any]:
-    """Served methods with a one-line summary, and all parts by axis."""
-    found = []
+def _methods() -> dict[str, JsonValue]:
+    """Return the served methods with a one-line summary, and all parts by axis."""
+    served: list[JsonValue] = []
     for name in (*published_names(), *field_names()):
         try:
             method = served_method(name)
         except OtptError:
             continue
-        found.append({"name": name, "summary": method.summary, "caution": method.caution})
-    parts = {
-        axis: [{"name": each.name, "summary": each.summary} for each in known_parts().values() if each.axis == axis]
-        for axis in AXES
-    }
-    return {"methods": found, "parts": parts}
+        served.append({"name": name, "summary": method.summary, "caution": method.caution})
+    parts: dict[str, JsonValue] = {}
+    for axis in AXES:
+        of_axis = [part for part in known_parts().values() if part.axis == axis]
+        parts[axis] = [{"name": part.name, "summary": part.summary} for part in of_axis]
+    return {"methods": served, "parts": parts}
 
 
 @cache
-def _examples() -> list[dict[str, Any]]:
-    """Example images, each with its label and the labels next to it in the class list, which are similar."""
-    found = []
+def _examples() -> list[JsonValue]:
+    """Return example images, each with its label and the labels next to it in the class list, which are similar."""
+    images: list[JsonValue] = []
     try:
         for name, positions in _EXAMPLES.items():
-            data = load_emoji(name)
-            for position in positions:
-                label = data.label(position)
-                first = max(0, min(label - 3, len(data.class_names) - _OFFERED))
-                labels = list(data.class_names[first : first + _OFFERED])
-                image = data_url(data.image(position), "PNG").partition(",")[2]
-                found.append({"label": data.class_names[label], "labels": labels, "image": image})
+            images += _examples_of(load_emoji(name), positions)
     except OtptError:  # the images are in another package, which is not installed
         return []
-    return found
+    return images
+
+
+def _examples_of(dataset: EmojiSet, positions: Sequence[int]) -> list[JsonValue]:
+    images: list[JsonValue] = []
+    for position in positions:
+        label = dataset.label(position)
+        first = max(0, min(label - 3, len(dataset.class_names) - _OFFERED))
+        labels: list[JsonValue] = list(dataset.class_names[first : first + _OFFERED])
+        image = data_url(dataset.image(position), "PNG").partition(",")[2]
+        images.append({"label": dataset.class_names[label], "labels": labels, "image": image})
+    return images

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from pydantic import Field, model_validator
 
+from otpt.data.classes import ClassList
 from otpt.errors import OtptError, cannot_read
-from otpt.settings import DEFAULT_METHOD, Frozen
+from otpt.methods import DEFAULT_METHOD
+from otpt.records import Frozen
 
 _SHORTEST_TOKEN = 16
 _T = TypeVar("_T")
@@ -29,6 +31,7 @@ class Limits(Frozen):
     texts: int = Field(8000, gt=0, description="texts to encode for a request: labels × templates")
     methods: int = Field(8, gt=0, description="methods of a request")
     steps: int = Field(16, gt=0, description="optimizer steps per image of a method")
+    numbers: int = Field(64, gt=0, description="whole numbers of a method above their default, such as neighbours")
     scores: int = Field(50_000, gt=0, description="scores of an answer: images × methods × top")
     views: int = Field(64, gt=0, description="views of an image")
     queue: int = Field(128, gt=0, description="images in progress; beyond, requests get 429")
@@ -53,7 +56,9 @@ class ServiceConfig(Frozen):
     method: str = Field(DEFAULT_METHOD, description="default method of requests")
     views: int = Field(64, ge=1, description="default number of views")
     seed: int = Field(0, ge=0, lt=1 << 63, description="default seed of the views")
-    classes: Any = Field(default_factory=dict, description="class lists by name, or a folder of them")
+    classes: Mapping[str, ClassList] | Path = Field(
+        default_factory=dict, description="class lists by name, or a folder of them"
+    )
     calibrations: Path | None = Field(None, description="folder of calibration files")
     text_cache: int = Field(2 << 30, ge=0, description="bytes of prepared class lists in memory")
     limits: Limits = Field(default_factory=Limits)

@@ -9,13 +9,12 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import OrderedDict, deque
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections import deque
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
-from weakref import WeakSet
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -25,14 +24,15 @@ from otpt.errors import OtptError
 from otpt.features.pipeline import EncodedImage, FeaturePipeline, ImageTask, PixelBudget
 from otpt.methods import Output, Predictor, stream
 from otpt.serve.errors import unavailable
+from otpt.serve.images import ImageFile
 from otpt.serve.metrics import Metrics
 from otpt.serve.queries import Query
-from otpt.threads import Cancelled, cancellable, check_cancelled
+from otpt.threads import Cancelled
 from otpt.transfers import to_host
 
 PARTS = ("queue", "texts", "decode", "views", "encode", "predict")
 """Parts of the processing time of a request."""
-_log = logging.getLogger("otpt.serve")
+_log = logging.getLogger(__name__)
 
 
 class Answer(NamedTuple):
@@ -46,21 +46,40 @@ class Answer(NamedTuple):
 class Unit:
     """One image in the queue, or the error of its file; dropped when its future is cancelled.
 
-    ``seconds`` is shared by the images of a request.
+    Attributes:
+        query: what is asked.
+        file: the image, or why it cannot be used.
+        client: address of the client.
+        show_views: whether the answer has the logits of the views.
+        seconds: times by part, shared by the images of a request.
+        accepted: ``time.perf_counter()`` when the image was queued.
+        predictor: predictor of the query while the image is queued or computed.
+        future: the answer.
     """
 
     query: Query
-    file: Any
+    file: ImageFile | OtptError
     client: str = ""
     show_views: bool = False
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PARTS, 0.0))
     accepted: float = 0.0
-    predictor: Predictor | None = None  # released when the image is taken from the queue
+    predictor: Predictor | None = None
     future: Future[Answer] = field(default_factory=Future)
 
     def __post_init__(self) -> None:
         if isinstance(self.file, OtptError):
             self.future.set_exception(self.file)
+
+    @property
+    def image(self) -> ImageFile:
+        """The file of a queued image."""
+        assert isinstance(self.file, ImageFile)
+        return self.file
+
+    def task(self) -> ImageTask[Unit]:
+        """Return the task for :func:`otpt.methods.stream`."""
+        task = predictor_of(self).image_task(self, self.image.open, seed=self.query.protocol.seed)
+        return replace(task, wanted=lambda: not self.future.done(), pixels=self.image.pixels)
 
     def settle(self, answer: Answer | Exception) -> None:
         """Set the result unless the request was cancelled."""
@@ -71,77 +90,34 @@ class Unit:
                 self.future.set_result(answer)
 
 
-class TextCache:
-    """Predictors of class lists, the most recently used within a budget of bytes.
-
-    The budget bounds the lists that requests use, too: while they exceed it, no further list is prepared. A predictor
-    that is larger by itself is used and not cached.
-    """
-
-    def __init__(self, budget: int, metrics: Metrics) -> None:
-        self._budget, self._metrics = budget, metrics
-        self._cached: OrderedDict[Hashable, Predictor] = OrderedDict()
-        self._alive: WeakSet[Predictor] = WeakSet()
-        self._lock = threading.Lock()
-
-    @property
-    def size(self) -> int:
-        """Bytes of the cached predictors."""
-        with self._lock:
-            return sum(each.nbytes for each in self._cached.values())
-
-    def find(self, key: Hashable) -> Predictor | None:
-        """The cached predictor of this key."""
-        with self._lock:
-            found = self._cached.get(key)
-            if found is not None:
-                self._cached.move_to_end(key)
-        self._metrics.texts.labels("miss" if found is None else "hit").inc()
-        return found
-
-    def prepare(
-        self, key: Hashable, make: Callable[[], Predictor], stop: Callable[[], bool] = lambda: False
-    ) -> Predictor:
-        """Make a predictor, unless another thread just did; raises ``Cancelled`` once ``stop()`` is true."""
-        while self._shrink() > self._budget:  # requests use them
-            if stop():
-                raise Cancelled
-            time.sleep(0.02)
-        with self._lock:
-            found = self._cached.get(key)
-        if found is not None:
-            return found
-        with cancellable(stop):
-            check_cancelled()
-            found = make()
-        self._shrink(found.nbytes)
-        with self._lock:
-            self._alive.add(found)
-            if found.nbytes <= self._budget:
-                self._cached[key] = found
-        return found
-
-    def _shrink(self, size: int = 0) -> int:
-        """Evict predictors until ``size`` more bytes fit; return the bytes of all that are still in memory."""
-        with self._lock:
-            while self._cached and sum(each.nbytes for each in self._alive) + size > self._budget:
-                self._cached.popitem(last=False)
-            return sum(each.nbytes for each in self._alive)
+def predictor_of(unit: Unit) -> Predictor:
+    """Return the predictor of an image that is computed."""
+    assert unit.predictor is not None
+    return unit.predictor
 
 
 class Engine:
-    """Queue and compute thread; ``threads`` decode and augment ahead."""
+    """Queue and compute thread.
+
+    Args:
+        models: backbones by name.
+        threads: number of threads that decode and augment in advance.
+        pixels: limit on concurrently decoded images.
+        metrics: counters of the batches.
+    """
 
     def __init__(
         self, models: Mapping[str, Backbone], threads: int | None, pixels: PixelBudget, metrics: Metrics
     ) -> None:
-        self._models, self._metrics = models, metrics
-        self._options: dict[str, Any] = {"threads": threads, "fixed_chunks": False, "pixels": pixels, "clock": _note}
+        self._models = models
+        self._pipeline_threads = threads
+        self._pixels = pixels
+        self._metrics = metrics
         self._waiting: dict[str, deque[Unit]] = {}  # by client, the next one first
         self._begun: set[Unit] = set()  # being computed
         self._change = threading.Condition()
         self._closed = False
-        self._threads = torch.get_num_threads()
+        self._torch_threads = torch.get_num_threads()
         self._thread = threading.Thread(target=self._run, name="otpt-engine", daemon=True)
 
     def start(self) -> None:
@@ -158,26 +134,37 @@ class Engine:
         if self._thread.is_alive():
             _log.warning("the engine did not end in time")
         with self._change:
-            for unit in (*self._begun, *(unit for units in self._waiting.values() for unit in units)):
+            dropped = [*self._begun]
+            for units in self._waiting.values():
+                dropped += units
+            for unit in dropped:
                 unit.settle(unavailable("closing", "The service has ended."))
 
     def submit(self, units: list[Unit], predictor: Predictor) -> None:
-        """Accept images of one class list."""
+        """Accept images of one class list; units whose file cannot be used are left out."""
         with self._change:
             for unit in units:
-                unit.accepted, unit.predictor = time.perf_counter(), predictor
-                self._waiting.setdefault(unit.client, deque()).append(unit)
+                unit.accepted = time.perf_counter()
+                if not unit.future.done():
+                    unit.predictor = predictor
+                    self._waiting.setdefault(unit.client, deque()).append(unit)
             self._change.notify_all()
 
+    @property
+    def waiting(self) -> int:
+        """Number of queued images."""
+        with self._change:
+            return sum(map(len, self._waiting.values()))
+
     def oldest(self) -> float:
-        """Age in seconds of the oldest unanswered image; 0 if there is none."""
+        """Return the age in seconds of the oldest unanswered image; 0 if there is none."""
         with self._change:
             units = [*self._begun, *(units[0] for units in self._waiting.values() if units)]
         return max((time.perf_counter() - unit.accepted for unit in units), default=0.0)
 
     def _run(self) -> None:
         # a new thread begins with the number that torch has at that moment, which another thread may have changed
-        torch.set_num_threads(self._threads)
+        torch.set_num_threads(self._torch_threads)
         while True:
             with self._change:
                 unit = self._change.wait_for(lambda: self._next_unit() or self._closed)
@@ -186,11 +173,11 @@ class Engine:
             self._pass(unit.query.model)
 
     def _next_unit(self) -> Unit | None:
-        """The next image; images of cancelled requests are dropped."""
+        """Return the next image; images of cancelled requests are dropped."""
         for client in list(self._waiting):
             units = self._waiting[client]
             while units and units[0].future.done():
-                units.popleft()
+                units.popleft().predictor = None
             if units:
                 return units[0]
             del self._waiting[client]
@@ -198,21 +185,29 @@ class Engine:
 
     def _pass(self, model: str) -> None:
         """Predict images of one model until none waits, or it is the turn of another model."""
+        pipeline = FeaturePipeline(
+            self._models[model], threads=self._pipeline_threads, fixed_chunks=False, pixels=self._pixels, clock=_note
+        )
         try:
-            for batch in stream(self._tasks(model), FeaturePipeline(self._models[model], **self._options), catch=True):
+            for batch in stream(self.tasks(model), pipeline, predictor_of, catch=True):
                 self._metrics.batches.observe(sum(image.error is None for image, _ in batch))
                 for image, outputs in batch:
-                    image.task.key.settle(_answer(image, outputs))
+                    unit = image.task.key
+                    unit.settle(_answer(image, outputs))
+                    unit.predictor = None
                     with self._change:
-                        self._begun.discard(image.task.key)
+                        self._begun.discard(unit)
         except Exception as error:
             _log.exception("a pass of the engine failed")
             for unit in self._begun:
                 unit.settle(error)
         with self._change:
+            for unit in self._begun:
+                unit.predictor = None
             self._begun.clear()
 
-    def _tasks(self, model: str) -> Iterator[ImageTask]:
+    def tasks(self, model: str) -> Iterator[ImageTask[Unit]]:
+        """Yield the tasks of queued images of a model, one client after the other."""
         while True:
             with self._change:
                 unit = self._next_unit()
@@ -223,28 +218,19 @@ class Engine:
                 if units:  # the other clients come first
                     self._waiting[unit.client] = units
                 self._begun.add(unit)
-                predictor, unit.predictor = unit.predictor, None
-            assert predictor is not None
             unit.seconds["queue"] = unit.seconds["queue"] or time.perf_counter() - unit.accepted
-            yield predictor.task(
-                unit,
-                unit.file.open,
-                seed=unit.query.settings.seed,
-                wanted=lambda unit=unit: not unit.future.done(),
-                pixels=unit.file.pixels,
-            )
-            del predictor
+            yield unit.task()
 
 
-def _answer(image: EncodedImage, outputs: list[Output] | Exception) -> Answer | Exception:
-    unit: Unit = image.task.key
+def _answer(image: EncodedImage[Unit], outputs: list[Output] | Exception) -> Answer | Exception:
+    unit = image.task.key
     if isinstance(outputs, Exception):
         if not isinstance(outputs, (OtptError, Cancelled)):
             _log.error("an image was not predicted", exc_info=outputs)
         return outputs
-    logits = image.task.predictor.view_logits(image) if unit.show_views else None
+    logits = predictor_of(unit).view_logits(image) if unit.show_views else None
     return Answer(outputs, None if logits is None else to_host([logits])[0])
 
 
-def _note(task: ImageTask, part: str, seconds: float) -> None:
+def _note(task: ImageTask[Unit], part: str, seconds: float) -> None:
     task.key.seconds[part] += seconds

@@ -5,29 +5,68 @@ from __future__ import annotations
 import difflib
 import json
 import reprlib
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NoReturn, final
 
 from fastapi import HTTPException
 from fastapi.responses import JSONResponse
+from pydantic import JsonValue
+from typing_extensions import TypedDict
 
-_VALUES = 200_000  # values of a JSON body: each takes about a hundred times its bytes
-_KEYS = 100  # of a JSON object
+_MAX_VALUES = 200_000  # values of a JSON body: each takes about a hundred times its bytes
+_MAX_KEYS = 100  # of a JSON object
 _short = reprlib.Repr()
 _short.maxstring = _short.maxother = 60  # characters: the value may be an image
+
+
+class ErrorFields(TypedDict, total=False):
+    """What an error says; ``type`` and ``message`` are always present."""
+
+    type: str
+    message: str
+    given: str | int
+    expected: str
+    hint: str
+
+
+@final
+class ErrorAnswer(TypedDict):
+    """Body of every response that is not 2xx."""
+
+    error: ErrorFields
+
+
+class FieldError(TypedDict, total=False):
+    """The parts of a validation error of pydantic that are used here."""
+
+    type: str
+    loc: Sequence[int | str]
+    msg: str
+    input: object
+    ctx: Mapping[str, object]
 
 
 class Json(JSONResponse):
     """JSON in UTF-8; lone surrogates are escaped."""
 
-    def render(self, content: Any) -> bytes:
-        """The body."""
+    def render(self, content: object) -> bytes:
+        """Return the body."""
         text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         return text.encode("utf-8", "backslashreplace")
 
 
 class RequestError(HTTPException):
-    """A refused request; ``type`` is a short machine-readable name such as "too-many-labels"."""
+    """Refused request.
+
+    Args:
+        status: HTTP status.
+        type: short machine-readable name, such as "too-many-labels".
+        message: one sentence.
+        given: the value that was refused.
+        expected: values that are accepted.
+        hint: what to do.
+        headers: headers of the response.
+    """
 
     def __init__(
         self,
@@ -35,59 +74,75 @@ class RequestError(HTTPException):
         type: str,
         message: str,
         *,
-        given: Any = None,
+        given: str | int | None = None,
         expected: str | None = None,
         hint: str | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(status, message, dict(headers or {}))
-        fields = {"type": type, "message": message, "given": given, "expected": expected, "hint": hint}
-        self.content = {"error": {name: value for name, value in fields.items() if value is not None}}
+        fields: ErrorFields = {"type": type, "message": message}
+        if given is not None:
+            fields["given"] = given
+        if expected is not None:
+            fields["expected"] = expected
+        if hint is not None:
+            fields["hint"] = hint
+        self.content: ErrorAnswer = {"error": fields}
 
     def response(self) -> Json:
-        """The answer."""
+        """Return the HTTP response."""
         return Json(self.content, self.status_code, self.headers)
 
 
-def invalid_field(error: Mapping[str, Any], names: Iterable[str], elsewhere: Iterable[str]) -> RequestError:
-    """One of pydantic's errors; ``names``: fields of requests, ``elsewhere``: settings that requests do not have."""
+def invalid_field(error: FieldError, names: Iterable[str], refused: Mapping[str, str]) -> RequestError:
+    """Convert a validation error.
+
+    Args:
+        error: one of pydantic's errors.
+        names: names of all fields of requests, for suggestions.
+        refused: reasons by name, for fields of the records that requests do not have.
+    """
     if error["type"] == "json_invalid":
-        return RequestError(400, "invalid-json", f"The body is not JSON: {error['ctx']['error']}.", expected="JSON")
-    place = [str(each)[:100] for each in error["loc"] if each != "body" and not str(each).startswith("list[")]
+        reason = error["ctx"]["error"]
+        return RequestError(400, "invalid-json", f"The body is not JSON: {reason}.", expected="JSON")
+    place = [str(part)[:100] for part in error["loc"] if part != "body" and not str(part).startswith("list[")]
     where = ".".join(place) or "body"
+    value = None if error["type"] == "missing" else _short.repr(error.get("input"))
+    if error["type"] == "extra_forbidden" and where in refused:
+        return RequestError(422, "refused-field", f"{where}: {refused[where]}.", given=value)
     hint = "GET /openapi.json describes the fields."
-    if error["type"] == "extra_forbidden" and where in elsewhere:
-        hint = "It needs files or objects that a request cannot bring: use Python or the command line."
-    elif error["type"] == "extra_forbidden" and (near := difflib.get_close_matches(where, names, n=1, cutoff=0.5)):
-        hint = f"Did you mean {near[0]!r}?"
-    given = None if error["type"] == "missing" else _short.repr(error.get("input"))
-    return RequestError(422, "invalid-field", f"{where[:200]}: {error['msg']}.", given=given, hint=hint)
+    if error["type"] == "extra_forbidden":
+        near = difflib.get_close_matches(where, names, n=1, cutoff=0.5)
+        hint = f"Did you mean {near[0]!r}?" if near else hint
+    return RequestError(422, "invalid-field", f"{where[:200]}: {error['msg']}.", given=value, hint=hint)
 
 
-def read_json(body: bytes) -> Any:
+def read_json(body: bytes) -> JsonValue:
     """Parse JSON, refusing duplicate keys, which parsers resolve differently, and very many values."""
-    if sum(map(body.count, (b",", b"[", b"{"))) > _VALUES:
-        raise RequestError(400, "invalid-json", "The body has too many values.", expected=f"at most {_VALUES:,}")
+    if sum(map(body.count, (b",", b"[", b"{"))) > _MAX_VALUES:
+        raise RequestError(400, "invalid-json", "The body has too many values.", expected=f"at most {_MAX_VALUES:,}")
     try:
-        return json.loads(body, object_pairs_hook=_unique, parse_constant=_no_number)
+        value: JsonValue = json.loads(body, object_pairs_hook=_unique_keys, parse_constant=_refuse_constant)
     except json.JSONDecodeError:
         raise
     except (ValueError, RecursionError) as error:  # an encoding, a very long number, very deep nesting
         raise RequestError(400, "invalid-json", f"The body is not JSON: {error}"[:200]) from None
+    return value
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(pairs) > _KEYS:
-        raise RequestError(400, "invalid-json", f"A JSON object has {len(pairs):,} keys.", expected=f"at most {_KEYS}")
-    if len(found) < len(pairs):
+def _unique_keys(pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
+    values = dict(pairs)
+    if len(pairs) > _MAX_KEYS:
+        message = f"A JSON object has {len(pairs):,} keys."
+        raise RequestError(400, "invalid-json", message, expected=f"at most {_MAX_KEYS}")
+    if len(values) < len(pairs):
         keys = [key for key, _ in pairs]
-        twice = next(key for key in found if keys.count(key) > 1)
+        twice = next(key for key in values if keys.count(key) > 1)
         raise RequestError(400, "duplicate-key", "A JSON object has a key twice.", given=twice[:60])
-    return found
+    return values
 
 
-def _no_number(text: str) -> Any:
+def _refuse_constant(text: str) -> NoReturn:
     raise RequestError(400, "invalid-json", f"{text} is not JSON.", given=text, expected="a finite number")
 
 

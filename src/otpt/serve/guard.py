@@ -18,7 +18,7 @@ from otpt.serve.config import Limits
 from otpt.serve.errors import RequestError, busy
 from otpt.serve.metrics import Metrics
 
-_log = logging.getLogger("otpt.serve")
+_log = logging.getLogger(__name__)
 _OPEN = ("/", "/healthz", "/readyz")
 """Routes without a token: the page, which holds no secret, and health checks."""
 _DRAINED = 4
@@ -32,13 +32,24 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
+_HEADERS = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
 
 
 class Guard:
-    """ASGI middleware; ``token``: which requests must carry, None for none."""
+    """ASGI middleware.
+
+    Args:
+        app: the application.
+        limits: limits of requests.
+        metrics: counters of responses.
+        token: token that requests must carry; None to require none.
+    """
 
     def __init__(self, app: ASGIApp, limits: Limits, metrics: Metrics, token: str | None) -> None:
-        self._app, self._limits, self._metrics, self._token = app, limits, metrics, token
+        self._app = app
+        self._limits = limits
+        self._metrics = metrics
+        self._token = token
         self._bytes: Counter[str] = Counter()  # received for requests in progress, by client
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -48,17 +59,18 @@ class Guard:
             return
         if scope["method"] == "HEAD":  # the server leaves the body out
             scope = {**scope, "method": "GET"}
-        begun, status = time.perf_counter(), 499  # as nginx counts clients that have gone
+        begun = time.perf_counter()
+        status = 499  # as nginx counts clients that have gone
 
         async def send_noting(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                own = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
-                message["headers"] = [*message["headers"], *own]
+                message["headers"] = [*message["headers"], *_HEADERS]
             await send(message)
 
-        client, body = (scope.get("client") or ("",))[0][:100], bytearray()
+        client = (scope.get("client") or ("",))[0][:100]
+        body = bytearray()
         try:
             refusal = await self._receive_body(client, receive, body, self._check(scope))
             if refusal is not None:
@@ -106,10 +118,10 @@ class Guard:
             return RequestError(403, "origin", message, given=origin[:100])
         if self._token is None or (scope["method"] == "GET" and (path in _OPEN or path.startswith("/page/"))):
             return None
-        kind, _, given = headers.get("authorization", "").partition(" ")
-        if kind.lower() == "bearer" and hmac.compare_digest(given.strip().encode(), self._token.encode()):
+        scheme, _, token = headers.get("authorization", "").partition(" ")
+        if scheme.lower() == "bearer" and hmac.compare_digest(token.strip().encode(), self._token.encode()):
             return None
-        message = "The token is wrong." if given else "The request has no token."
+        message = "The token is wrong." if token else "The request has no token."
         expected = "the header 'Authorization: Bearer TOKEN'"
         return RequestError(401, "token", message, expected=expected, headers={"WWW-Authenticate": "Bearer"})
 
@@ -117,14 +129,14 @@ class Guard:
         self, client: str, receive: Receive, body: bytearray, refusal: RequestError | None
     ) -> RequestError | None:
         """Read the body; drain that of a refused request so that the client receives the response."""
-        size, more = 0, True
+        size, is_incomplete = 0, True
         try:
             async with asyncio.timeout(self._limits.arrival):
-                while more and size <= self._limits.body * _DRAINED:
+                while is_incomplete and size <= self._limits.body * _DRAINED:
                     message = await receive()
                     if message["type"] == "http.disconnect":
                         return RequestError(400, "disconnected", "The client has gone.")
-                    part, more = message.get("body", b""), message.get("more_body", False)
+                    part, is_incomplete = message.get("body", b""), message.get("more_body", False)
                     size += len(part)
                     refusal = refusal or self._reserve(client, part, size)
                     if refusal is None:
@@ -134,18 +146,21 @@ class Guard:
         except TimeoutError:
             reason = f"The request did not arrive within {self._limits.arrival:g} s."
             refusal = refusal or RequestError(408, "too-slow", reason, hint="Send it again.")
-        if refusal is not None and more:
+        if refusal is not None and is_incomplete:
             refusal.headers = {**(refusal.headers or {}), **_CLOSE}
         return refusal
 
     def _reserve(self, client: str, part: bytes, size: int) -> RequestError | None:
         """Count received bytes; return an error above the limits of a body, of memory, or of a client's share."""
-        own, total, most, body = self._bytes[client], self._bytes.total(), self._limits.memory, self._limits.body
-        if size > body:
-            message = f"The request has more than {body:,} bytes."
-            return RequestError(413, "body-too-large", message, expected=f"at most {body:,} bytes")
-        if total + len(part) > most or own + len(part) > max(self._limits.share * most, body):
-            return busy(1, f"Requests in progress hold {total:,} of at most {most:,} bytes, {own:,} of them yours.")
+        limits = self._limits
+        of_client, total = self._bytes[client], self._bytes.total()
+        if size > limits.body:
+            message = f"The request has more than {limits.body:,} bytes."
+            return RequestError(413, "body-too-large", message, expected=f"at most {limits.body:,} bytes")
+        share = max(limits.share * limits.memory, limits.body)
+        if total + len(part) > limits.memory or of_client + len(part) > share:
+            held = f"{total:,} of at most {limits.memory:,} bytes, {of_client:,} of them yours"
+            return busy(1, f"Requests in progress hold {held}.")
         self._bytes[client] += len(part)
         return None
 

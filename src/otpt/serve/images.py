@@ -13,7 +13,6 @@ import ipaddress
 import socket
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -71,9 +70,9 @@ class ImageFile:
     def open(self) -> Image.Image:
         """Open the image without decoding it."""
         file = _Header(self.data)
-        found = open_header(file, formats=_FORMATS)
+        image = open_header(file, formats=_FORMATS)
         file.left = float("inf")  # the decoder takes small parts in linear time
-        return found
+        return image
 
 
 def decode_base64(text: str) -> bytes:
@@ -103,7 +102,7 @@ def fetch(url: str, hosts: Collection[str], *, max_bytes: int, seconds: float) -
         host, port = (parts.hostname or "").rstrip("."), parts.port or (443 if parts.scheme == "https" else 80)
     except ValueError:
         raise _refused(url, "it is no valid address") from None
-    if host.lower() not in {each.lower().rstrip(".") for each in hosts}:
+    if host.lower() not in {allowed.lower().rstrip(".") for allowed in hosts}:
         raise _refused(url, f"the host {host!r} is not allowed")
     if parts.username is not None or parts.password is not None:
         raise _refused(url, "it holds a name or password")
@@ -117,13 +116,14 @@ def fetch(url: str, hosts: Collection[str], *, max_bytes: int, seconds: float) -
 def public_address(url: str, host: str, port: int) -> str:
     """Resolve a host, all of whose addresses must be public."""
     try:
-        found = {str(each[4][0]) for each in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)}
+        answers = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
         raise _refused(url, f"the host {host!r} has no address") from None
-    for each in found:
-        if not is_public(each):
-            raise _refused(url, f"the host {host!r} has the private address {each}")
-    return min(found)
+    addresses = {str(socket_address[0]) for *_, socket_address in answers}
+    for address in addresses:
+        if not is_public(address):
+            raise _refused(url, f"the host {host!r} has the private address {address}")
+    return min(addresses)
 
 
 def is_public(address: str) -> bool:
@@ -143,12 +143,14 @@ def _refused(url: str, reason: str) -> RequestError:
     return RequestError(422, "address-refused", message, given=url[:200], hint=hint)
 
 
-def thumbnails(views: NDArray[Any], preprocessing: Preprocessing) -> list[str]:
-    """Normalised views (V, 3, S, S) as small JPEGs in data URLs."""
-    mean, std = (np.array(each, np.float32)[:, None, None] for each in (preprocessing.mean, preprocessing.std))
+def thumbnails(views: NDArray[np.floating], preprocessing: Preprocessing) -> list[str]:
+    """Return normalised views (V, 3, S, S) as small JPEGs in data URLs."""
+    mean = np.array(preprocessing.mean, np.float32)[:, None, None]
+    std = np.array(preprocessing.std, np.float32)[:, None, None]
     pixels = np.clip((views * std + mean) * 255 + 0.5, 0, 255).astype(np.uint8).transpose(0, 2, 3, 1)
     size = (_THUMBNAIL, _THUMBNAIL)
-    return [data_url(Image.fromarray(each).resize(size, Image.Resampling.BILINEAR), "JPEG") for each in pixels]
+    small = [Image.fromarray(view).resize(size, Image.Resampling.BILINEAR) for view in pixels]
+    return [data_url(view, "JPEG") for view in small]
 
 
 def data_url(image: Image.Image, form: str) -> str:

@@ -2,166 +2,200 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, TypeVar
+from os import PathLike
+from typing import NamedTuple, TypeVar, cast, get_args
 
 from otpt.backbones import Backbone
 from otpt.calibration import Calibrated, Calibration
-from otpt.classifier import calibrations_by_method
 from otpt.data.classes import ClassList
+from otpt.decision import Decision
 from otpt.errors import OtptError, unknown
-from otpt.methods import Method, Output, calibration_facts, columns, compose, kind_of, recipe_for, templates_of
-from otpt.methods.method import INITS
-from otpt.prediction import Prediction, predictions
+from otpt.methods import (
+    MULTI_LABEL,
+    Method,
+    Output,
+    Protocol,
+    Task,
+    calibration_facts,
+    compose,
+    init_of,
+)
+from otpt.methods.inits import TemplatesInit
+from otpt.prediction import Prediction, make_predictions
 from otpt.prompts import Templates
+from otpt.records import sort_keywords
 from otpt.registry import STREAM
+from otpt.rejection import Rejection
 from otpt.serve.config import Limits
 from otpt.serve.errors import RequestError, check_count
-from otpt.serve.schemas import Asked
-from otpt.settings import MULTI_LABEL, Settings
-from otpt.views import ViewRecipe
+from otpt.serve.fields import RECORDS
+from otpt.serve.schemas import ImageRequest
 
 _T = TypeVar("_T")
-_DEEPEST = 8  # levels of groups
+_MAX_LEVELS = 8  # of nested groups
+_MAX_METHOD_NAME = 200  # characters
+
+
+class TextsKey(NamedTuple):
+    """Model and arguments of a :class:`otpt.methods.Predictor`: key of the texts that images share."""
+
+    model: str
+    task: Task
+    protocol: Protocol
+    rejection: Rejection | None
 
 
 @dataclass(frozen=True)
 class Query:
-    """A model name with the settings of a request."""
+    """What is asked of an image: the name of a model, and the records of a request."""
 
     model: str
-    settings: Settings
+    task: Task
+    protocol: Protocol
+    decision: Decision
 
     @cached_property
-    def key(self) -> Hashable:
-        """Cache key of the text features and all other state that images share."""
-        own = self.settings
-        texts = (own.classes, own.prompts, own.texts, own.templates)
-        return (self.model, texts, own.methods, own.recipe, own.family, own.reject)
+    def key(self) -> TextsKey:
+        """Arguments of the predictor; images with different seeds share one, since a task has its own seed."""
+        return TextsKey(self.model, self.task, self.protocol.replace(seed=0), self.decision.rejection)
 
     @cached_property
     def calibrations(self) -> Mapping[str, Calibrated]:
-        """The calibrations by the name of their method."""
-        return calibrations_by_method(self.settings.calibrated, self.settings.methods)
+        """Calibrations by the name of their method."""
+        return self.decision.by_method(self.protocol.methods)
 
     @cached_property
     def texts(self) -> int:
-        """Number of texts to encode: classes × templates, summed over what the methods start from."""
+        """Number of texts to encode: classes × templates, summed over the inits of the methods."""
         per_class: dict[str, int] = {}
-        for method in self.settings.methods:
-            if not INITS[method.init].tunable:
-                per_class[method.init] = len(templates_of(self.settings, method).sentences)
-            else:
-                per_class["words"] = len(getattr(self.settings.texts, "sentences", "1"))
-        return len(self.settings.classes) * sum(per_class.values())
+        for method in self.protocol.methods:
+            init = init_of(method)
+            texts = init.sentences(self.task, self.protocol) if isinstance(init, TemplatesInit) else self.task.texts
+            per_class[init.name] = len(texts.sentences) if isinstance(texts, Templates) else 1
+        return len(self.task.classes) * sum(per_class.values())
 
     def predictions(self, outputs: Sequence[Output]) -> dict[str, Prediction]:
-        """The predictions of an image by method."""
-        return predictions(self.settings.methods, outputs, self.settings, self.calibrations)
+        """Return the predictions of an image by method."""
+        return make_predictions(
+            self.protocol.methods, outputs, self.task, self.calibrations, threshold=self.decision.threshold
+        )
 
     def for_crops(self) -> Query:
-        """The same classes under zero-shot alone, for heat maps."""
-        without: dict[str, Any] = dict.fromkeys(("groups", "reject", "coverage", "risk"))
-        changes = {"methods": ("zero-shot",), "multi_label": False, "calibrations": (), **without}
-        return Query(self.model, self.settings.replace(**changes))
+        """Return the query of a heat map: the same classes under zero-shot."""
+        task = self.task.replace(groups=None, multi_label=False)
+        return Query(self.model, task, self.protocol.replace(methods=("zero-shot",)), Decision())
 
 
 @dataclass(frozen=True)
 class Catalogue:
-    """Models, class lists and calibrations that requests can name, and the defaults."""
+    """Models, class lists and calibrations that requests can name, and the defaults.
 
-    models: Mapping[str, Backbone]  # the default first
+    Attributes:
+        models: backbones by name, the default first.
+        method: name of the default method.
+        views: default number of views.
+        seed: default seed of the views.
+        classes: class lists by name.
+        calibrations: calibrations by name.
+    """
+
+    models: Mapping[str, Backbone]
     method: str
     views: int
     seed: int
     classes: Mapping[str, ClassList]
     calibrations: Mapping[str, Calibration]
 
-    def queries(self, asked: Asked, images: int, limits: Limits) -> list[Query]:
+    def queries(self, request: ImageRequest, images: int, limits: Limits) -> list[Query]:
         """Return the query of each image; ``OtptError`` or ``RequestError`` for invalid requests."""
-        given = asked.labels
-        lists: Sequence[Any] = given if given and isinstance(given[0], list) else [given]
-        if lists is given and len(lists) != images:
-            raise OtptError(f"The request has {len(lists)} lists of labels and {images} images; expected one for each.")
-        made: dict[Any, Query] = {}
-        for own in lists:
-            listed = self._class_list(asked.classes, own, limits)
-            if listed.names not in made:
-                made[listed.names] = self._query(asked, listed, limits)
-        texts = sum(each.texts for each in made.values())
-        if asked.classes is None or texts > len(next(iter(made.values())).settings.classes):
+        class_lists = self._class_lists(request, images, limits)
+        queries: dict[tuple[str, ...], Query] = {}
+        for class_list in class_lists:
+            if class_list.names not in queries:
+                queries[class_list.names] = self._query(request, class_list, limits)
+        texts = sum(query.texts for query in queries.values())
+        if request.classes is None or texts > len(class_lists[0]):
             check_count("texts", texts, limits.texts)  # a list of the operator may be longer
-        return [made[tuple(own)] for own in lists] if lists is given else list(made.values()) * images
+        return [queries[class_list.names] for class_list in class_lists]
 
-    def _class_list(self, name: str | None, labels: Sequence[str] | None, limits: Limits) -> ClassList:
+    def _class_lists(self, request: ImageRequest, images: int, limits: Limits) -> list[ClassList]:
+        """Return the classes of each image."""
+        labels, name = request.labels, request.classes
         if (labels is None) == (name is None):
-            given = "Neither labels nor classes were" if labels is None else "Both labels and classes were"
-            raise OtptError(f"{given} given; expected one of them.")
+            which = "Neither labels nor classes were" if labels is None else "Both labels and classes were"
+            raise OtptError(f"{which} given; expected one of them.")
         if name is not None:
-            return _look_up("class list", name, self.classes)
-        found = tuple(labels or ())
-        if not found:
-            raise OtptError("The list of labels is empty; expected some labels.")
-        check_count("labels", len(found), limits.labels)
-        _check_texts("label", found, limits.label_length)
-        return ClassList(found, found)
+            return [_look_up("class list", name, self.classes)] * images
+        if request.has_lists:
+            lists = cast("list[list[str]]", labels)
+            if len(lists) != images:
+                raise OtptError(
+                    f"The request has {len(lists)} lists of labels and {images} images; expected one for each."
+                )
+            return [_class_list(names, limits) for names in lists]
+        return [_class_list(cast("list[str]", labels), limits)] * images
 
-    def _query(self, asked: Asked, listed: ClassList, limits: Limits) -> Query:
-        model = asked.model or next(iter(self.models))
+    def _query(self, request: ImageRequest, class_list: ClassList, limits: Limits) -> Query:
+        _check_sizes(request, limits)
+        model = request.model or next(iter(self.models))
         backbone = _look_up("model", model, self.models)
-        several = asked.multi_label or len(listed.names) == 1
-        names = asked.methods or [MULTI_LABEL if several else self.method]
-        views = asked.views or self.views
-        groups, templates = _group_names(asked.groups), asked.templates or []
-        check_count("methods", len(names), limits.methods)
-        check_count("views", views, limits.views)
-        check_count("templates", len(templates), limits.templates)
-        check_count("groups", len(groups), limits.groups)
-        check_count("calibrations", len(asked.calibration or []), len(names))
-        _check_texts("template", (*templates, asked.template or ""), limits.label_length)
-        _check_texts("group", groups, limits.label_length)
-        if isinstance(asked.explain, str) and asked.explain not in listed.names:
-            raise unknown("label", asked.explain, listed.names)
-        if several and len(names) > 1:
-            raise OtptError("Several methods were given with multi_label or a single label; expected one.")
-        if asked.explain and len(listed.names) == 1:
-            raise OtptError("A heat map compares labels; expected two at least.")
-        calibrations = [_look_up("calibration", each, self.calibrations) for each in asked.calibration or ()]
-        own = None if asked.templates is None else Templates("templates", templates)
-        words = asked.template if asked.template is not None or own is not None else listed.prompt
-        settings = Settings(
-            methods=tuple(served_method(each) for each in names),
-            classes=listed.names,
-            multi_label=asked.multi_label,
-            groups=asked.groups,
-            prompts=None if words is None else (words,),
-            templates=own,
-            texts=own,
-            family=listed.family or "fine-grained",
-            views=ViewRecipe(n_views=views, augmix=True if listed.augmix is None else listed.augmix),
-            seed=self.seed if asked.seed is None else asked.seed,
-            calibrations=tuple(Calibrated(each, coverage=asked.coverage, risk=asked.risk) for each in calibrations),
-            coverage=asked.coverage,
-            risk=asked.risk,
-            reject=asked.reject,
-        )
-        found = Query(model, settings)
-        for method in settings.methods:
-            recipe_for(settings, method)  # raises for too few views
-            check_count("views", method.views or 1, limits.views)
-            check_count("steps", method.steps, limits.steps)
-            if method.name in found.calibrations:
-                ((prompt, _),) = columns(settings, [method])
-                facts = calibration_facts(backbone, method, prompt, settings)
-                found.calibrations[method.name].calibration.check(facts)
-        return found
+        task, protocol, decision = self._records(request, class_list)
+        query = Query(model, task, protocol, decision)
+        _check_heat_map(request, task)
+        check_count("methods", len(protocol.methods), limits.methods)
+        check_count("views", protocol.recipe.n_views, limits.views)
+        for method in protocol.methods:
+            check_cost(method, limits)
+            protocol.recipe_for(method)  # raises for too few views
+            if method.name in query.calibrations:
+                facts = calibration_facts(backbone, task, protocol, method)
+                query.calibrations[method.name].calibration.check(facts)
+        return query
+
+    def _records(self, request: ImageRequest, class_list: ClassList) -> tuple[Task, Protocol, Decision]:
+        """Return the records of a request; its own values take precedence over the class list's and the service's."""
+        of_task, of_protocol, of_decision = sort_keywords(request.record_values(), RECORDS)
+
+        of_task |= {"classes": class_list.names, "groups": request.groups}
+        of_task |= {"prompt": request.template, "templates": request.templates}
+        if request.template is None and request.templates is None:
+            of_task["prompt"] = class_list.prompt
+        task = Task(**of_task)
+
+        defaults: dict[str, object] = {"seed": self.seed, "family": class_list.family}
+        if "budget" not in of_protocol:
+            defaults["views"] = self.views
+        names = request.methods or [MULTI_LABEL if task.independent_labels else self.method]
+        methods = tuple(served_method(name) for name in names)
+        protocol = Protocol(**{**defaults, **of_protocol, "methods": methods}).for_task(task)
+        if class_list.augmix is not None:
+            protocol = protocol.with_recipe(replace(protocol.recipe, augmix=class_list.augmix))
+        if task.independent_labels and len(methods) > 1:
+            raise OtptError(f"{len(methods)} methods were given with {task.question}; expected one.")
+
+        names = request.calibration or []
+        check_count("calibrations", len(names), len(methods))
+        of_decision["calibrations"] = tuple(_look_up("calibration", name, self.calibrations) for name in names)
+        of_decision["reject"] = request.reject
+        decision = Decision(**of_decision)
+        decision.check_task(task)
+        if "threshold" in of_decision and task.groups is None and not task.independent_labels:
+            raise OtptError(
+                f"The threshold is {decision.threshold:g}, but there is nothing that could reach it; expected groups, "
+                "multi_label or a single label."
+            )
+        return task, protocol, decision
 
 
 def served_method(name: str) -> Method:
-    """A method by name, never a file; methods that need files, train first or remember other images are refused."""
-    if len(name) > 200:
+    """Return a method by name, never from a file.
+
+    Methods that need files, train first or remember other images are refused.
+    """
+    if len(name) > _MAX_METHOD_NAME:
         raise OtptError(f"The name of a method has {len(name)} characters; expected one of GET /v1/methods.")
     method = compose(name)
     if method.scope == STREAM:
@@ -169,9 +203,44 @@ def served_method(name: str) -> Method:
             f"Method {name!r} depends on the images before, which here are those of other clients; run it with 'otpt "
             "evaluate', or take a method of GET /v1/methods."
         )
-    if not kind_of(method).served:
-        raise OtptError(f"Method {name!r} needs files that requests cannot bring; take a method of GET /v1/methods.")
+    if not all(preparation.served for preparation in method.preparations):
+        raise OtptError(
+            f"Method {name!r} needs files, example images or training, which requests cannot bring; take a method of "
+            "GET /v1/methods."
+        )
+    for setting, kind in method.input_settings.items():
+        if setting in method.settings and names_file(kind.kind):
+            raise OtptError(
+                f"Method {name!r} sets {setting.replace('_', '-')}, which may be a file; requests cannot name files of "
+                "the service."
+            )
     return method
+
+
+def names_file(annotation: object) -> bool:
+    """Return whether a type accepts paths.
+
+    >>> from pathlib import Path
+    >>> names_file(str | Path | None), names_file(str)
+    (True, False)
+    """
+    if isinstance(annotation, type) and issubclass(annotation, PathLike):
+        return True
+    return any(names_file(argument) for argument in get_args(annotation))
+
+
+def check_cost(method: Method, limits: Limits) -> None:
+    """Raise 422 for a method with more views, steps or other whole numbers than the limits allow.
+
+    A setting may always have its default, or less.
+    """
+    check_count("views", method.views or 1, limits.views)
+    check_count("steps", method.steps, limits.steps)
+    settings = {name: setting.default for name, setting in method.input_settings.items()} | method.defaults
+    for name, value in method.settings.items():
+        default = settings[name]
+        if isinstance(default, int) and isinstance(value, (int, float)):
+            check_count(name.replace("_", "-"), int(value), max(limits.numbers, default))
 
 
 def _look_up(what: str, name: str, known: Mapping[str, _T]) -> _T:
@@ -182,13 +251,42 @@ def _look_up(what: str, name: str, known: Mapping[str, _T]) -> _T:
     return known[name]
 
 
-def _group_names(given: Any, level: int = 1) -> list[str]:
-    """The names of all groups, those inside others included."""
-    if not isinstance(given, Mapping):
+def _class_list(labels: Sequence[str], limits: Limits) -> ClassList:
+    if not labels:
+        raise OtptError("The list of labels is empty; expected some labels.")
+    check_count("labels", len(labels), limits.labels)
+    _check_texts("label", labels, limits.label_length)
+    return ClassList(tuple(labels), tuple(labels))
+
+
+def _check_sizes(request: ImageRequest, limits: Limits) -> None:
+    """Raise 422 if texts of the request are too many, too long or not printable."""
+    templates = request.templates or []
+    groups = _group_names(request.groups)
+    check_count("methods", len(request.methods), limits.methods)
+    check_count("templates", len(templates), limits.templates)
+    check_count("groups", len(groups), limits.groups)
+    _check_texts("template", (*templates, request.template or ""), limits.label_length)
+    _check_texts("group", groups, limits.label_length)
+
+
+def _check_heat_map(request: ImageRequest, task: Task) -> None:
+    if isinstance(request.explain, str) and request.explain not in task.classes:
+        raise unknown("label", request.explain, task.classes)
+    if request.explain and len(task.classes) == 1:
+        raise OtptError("A heat map compares labels; expected two at least.")
+
+
+def _group_names(groups: object, level: int = 1) -> list[str]:
+    """Return the names of all groups, also of nested ones."""
+    if not isinstance(groups, Mapping):
         return []
-    if level > _DEEPEST:
-        raise OtptError(f"Groups are nested more than {_DEEPEST} deep.")
-    return [*given, *(name for inside in given.values() for name in _group_names(inside, level + 1))]
+    if level > _MAX_LEVELS:
+        raise OtptError(f"Groups are nested more than {_MAX_LEVELS} deep.")
+    names = list(groups)
+    for members in groups.values():
+        names += _group_names(members, level + 1)
+    return names
 
 
 def _check_texts(what: str, texts: Sequence[str], longest: int) -> None:
@@ -197,6 +295,6 @@ def _check_texts(what: str, texts: Sequence[str], longest: int) -> None:
         if len(text) > longest:
             message = f"A {what} has {len(text):,} characters: {text[:40]!r}…."
             raise RequestError(422, f"{what}-too-long", message, given=len(text), expected=f"at most {longest}")
-        if not text.isprintable() and any(each < " " or "\ud800" <= each <= "\udfff" for each in text):
+        if not text.isprintable() and any(letter < " " or "\ud800" <= letter <= "\udfff" for letter in text):
             message = f"A {what} has a control character or half a character: {text[:40]!r}."
             raise RequestError(422, f"{what}-unreadable", message, given=repr(text[:40]), expected="printable text")

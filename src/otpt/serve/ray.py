@@ -1,7 +1,7 @@
 """Replicas of the service on Ray Serve, behind the application of the process that was started.
 
 Ray sends a request to a replica once and fails it if the replica dies. Here it is sent to another replica: an answer
-depends on the request alone.
+depends on the request alone. Ray is imported when it is used, since the service runs without it.
 """
 
 from __future__ import annotations
@@ -9,22 +9,19 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Protocol, cast
 
-import ray
 import torch
 from prometheus_client import Counter
-from ray import serve
-from ray.exceptions import RayActorError
-from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
 
 from otpt.errors import OtptError
+from otpt.evaluation.ray import import_ray
 from otpt.serve.config import Limits, ServiceConfig
 from otpt.serve.errors import RequestError, busy, unavailable
 from otpt.serve.metrics import Metrics
-from otpt.serve.schemas import Asked
+from otpt.serve.schemas import CompareAnswer, ImageRequest, Information
 from otpt.serve.service import Service
 
 _ATTEMPTS = 5  # bounds how many replicas a request can kill, for instance by running out of memory
@@ -32,8 +29,23 @@ _PER_CPU = 2  # requests in progress per CPU of a replica that autoscaling aims 
 _WITHIN = 5.0  # seconds to wait for a readiness answer
 
 
+class RemoteMethod(Protocol):
+    """A method of a replica, called through Ray."""
+
+    def remote(self, *arguments: object) -> Awaitable[object]:
+        """Call it on one of the replicas."""
+
+
+class ReplicaHandle(Protocol):
+    """What is used of a handle of Ray Serve."""
+
+    @property
+    def ask(self) -> RemoteMethod:
+        """:meth:`Replica.ask` of one of the replicas."""
+
+
 class Replica:
-    """Holds the models."""
+    """Process of Ray that holds the models."""
 
     def __init__(self, config: ServiceConfig, threads: int, folder: str) -> None:
         if os.path.isdir(folder):  # where relative paths of the configuration begin
@@ -44,7 +56,7 @@ class Replica:
         while not self._service.is_ready:  # Ray sends requests when this returns, and has a loop that runs
             time.sleep(0.02)
 
-    async def ask(self, name: str, *arguments: Any) -> Any:
+    async def ask(self, name: str, *arguments: object) -> object:
         """Call a method of the service; a user error is returned, not raised."""
         try:
             return await getattr(self._service, name)(*arguments)
@@ -60,61 +72,73 @@ class Replica:
 class RayService:
     """Replicas behind a handle of Ray Serve; a drop-in for :class:`Service`."""
 
-    def __init__(self, handle: Any, limits: Limits) -> None:
-        self._handle, self.limits, self.metrics = handle, limits, Metrics()
+    def __init__(self, handle: ReplicaHandle, limits: Limits) -> None:
+        self._handle = handle
+        self.limits = limits
+        self.metrics = Metrics()
         words = "requests sent again because a replica died"
         self._again = Counter("otpt_retries", words, registry=self.metrics.registry)
+        ray = import_ray("ray.exceptions", "ray.serve.exceptions")
+        self._replica_died: type[Exception] = ray.exceptions.RayActorError
+        self._overloaded: type[Exception] = ray.serve.exceptions.BackPressureError
+        self._unavailable: type[Exception] = ray.serve.exceptions.DeploymentUnavailableError
 
     def start(self) -> None:
         """Do nothing: the replicas are running."""
 
-    close = start
+    def close(self) -> None:
+        """Do nothing: the replicas outlive the application."""
 
-    async def answer(self, asked: Asked, images: Sequence[str | bytes], client: str = "") -> dict[str, Any]:
+    async def answer(self, request: ImageRequest, images: Sequence[str | bytes], client: str = "") -> CompareAnswer:
         """See :meth:`Service.answer`."""
         async with asyncio.timeout(self.limits.seconds):
-            return await self._ask("answer", asked, images, client)
+            return cast(CompareAnswer, await self._ask("answer", request, images, client))
 
-    async def information(self) -> dict[str, Any]:
+    async def information(self) -> Information:
         """See :meth:`Service.information`."""
-        return await self._ask("information")
+        return cast(Information, await self._ask("information"))
 
     async def ready(self) -> bool:
-        """Whether a replica is ready."""
+        """Return whether a replica is ready."""
         with suppress(TimeoutError, RequestError):
             return bool(await asyncio.wait_for(self._ask("ready"), _WITHIN))
         return False
 
-    async def _ask(self, *arguments: Any) -> Any:
+    async def _ask(self, *arguments: object) -> object:
         """Ask a replica; if it dies, ask another one."""
         for attempt in range(_ATTEMPTS):
             if attempt:
                 self._again.inc()
             try:
-                found = await self._handle.ask.remote(*arguments)
-            except RayActorError:
+                answer = await self._handle.ask.remote(*arguments)
+            except self._replica_died:
                 continue
-            except BackPressureError:
+            except self._overloaded:
                 raise busy(5, "All replicas have as many requests as they may.") from None
-            except DeploymentUnavailableError:
+            except self._unavailable:
                 break
-            if isinstance(found, Exception):
-                raise found
-            return found
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
         raise unavailable("no-replica", f"No replica answered; {attempt + 1} were asked.")
 
 
 def bind_replicas(
     config: ServiceConfig, *, replicas: tuple[int, int | None] = (1, None), cpus: int = 1, gpus: float = 0.0
-) -> Any:
-    """The deployment of replicas, each with these CPUs, and so threads, and GPUs (0.5 puts two on one).
+) -> object:
+    """Return a deployment for ``ray.serve.run``.
 
-    Between the fewest and the most replicas Ray follows the load; None as the most takes what fits into the cluster.
+    Args:
+        config: configuration of each replica.
+        replicas: fewest and most replicas, between which Ray follows the load; None allows as many as fit.
+        cpus: CPUs, and threads, of a replica.
+        gpus: GPUs of a replica; 0.5 shares one between two.
     """
+    ray = import_ray("ray.serve")
     fewest, most = replicas
     if most is None:
-        resources: Any = ray.cluster_resources  # type: ignore[no-untyped-call,unused-ignore]
-        most = max(fewest, int(resources().get("CPU", 1) // max(cpus, 1)) if ray.is_initialized() else 1)
+        available = ray.cluster_resources() if ray.is_initialized() else {}
+        most = max(fewest, int(available.get("CPU", 1) // max(cpus, 1)))
     if fewest < 1 or most < fewest or cpus < 1 or gpus < 0:
         raise OtptError(
             f"{fewest} to {most} replicas of {cpus} CPUs and {gpus:g} GPUs were requested; expected 1 ≤ fewest ≤ most, "
@@ -122,7 +146,7 @@ def bind_replicas(
         )
     if config.device == "auto":
         config = config.replace(device="cuda" if gpus else "cpu")
-    deployment = serve.deployment(
+    deployment = ray.serve.deployment(
         name="replicas",
         ray_actor_options={"num_cpus": cpus, "num_gpus": gpus},
         max_ongoing_requests=config.limits.queue,

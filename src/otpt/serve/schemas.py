@@ -1,26 +1,37 @@
-"""Requests and answers of the HTTP interface; FastAPI validates and describes them."""
+"""Requests and answers of the HTTP interface; FastAPI validates and describes them.
+
+Most fields of requests come from the records of the library; see :mod:`otpt.serve.fields`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, NotRequired, final
 
 from fastapi import UploadFile
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, create_model, model_validator
+from typing_extensions import TypedDict
 
-from otpt.serve.errors import read_json
-from otpt.settings import Settings
+from otpt.serve.errors import ErrorAnswer, read_json
+from otpt.serve.fields import Name, record_fields, refusals, request_fields
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGP4z8AAAAMBAQDJ/pLvAAAAAElFTkSuQmCC"
 """A PNG of one red pixel, for examples."""
 _EXAMPLE: dict[str, JsonValue] = {"image": PIXEL, "labels": ["cat", "dog", "red panda"]}
 
-Name = Annotated[str, Field(max_length=200)]
 Texts = Annotated[list[str], Field(fail_fast=True)]  # one error, not millions
-_FIELDS = Settings.model_fields
+
+if TYPE_CHECKING:
+    RecordFields = BaseModel
+else:
+    RecordFields = create_model("RecordFields", **request_fields())
+_RECORD_FIELDS = tuple(record_fields())
 
 
-class Options(BaseModel):
+# ---- requests -------------------------------------------------------------------------------------------------------
+
+
+class Options(RecordFields):
     """Fields common to requests of ``/v1/predict`` and ``/v1/compare``."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
@@ -32,19 +43,21 @@ class Options(BaseModel):
     model: Name | None = Field(None, description="one of GET /v1/models; the first by default")
     template: str | None = Field(None, description="words around a class name: 'a photo of a {}.'")
     templates: Texts | None = Field(None, description="sentences with {}, whose text features are averaged")
-    top: int = Field(5, ge=1, le=1_000_000, description="number of classes in the answer")
-    multi_label: bool = Field(False, description=_FIELDS["multi_label"].description)
     groups: dict[str, JsonValue] | None = Field(None, description="{group: class names}, nested or not")
-    threshold: float = Field(
-        0.5, ge=0, le=1, description="probability that labels_above (multi_label) and back_off (groups) must reach"
-    )
-    explain: bool | Name = Field(False, description="a heat map of the best label, or of this one; for a single image")
     calibration: Texts | None = Field(None, description="names of calibrations (GET /v1/classes), one per method")
-    coverage: float | None = Field(None, gt=0, lt=1, description=_FIELDS["coverage"].description)
-    risk: float | None = Field(None, gt=0, lt=1, description=_FIELDS["risk"].description)
     reject: bool | Name | None = Field(None, description="mark images that fit no label; true, or a score's name")
-    seed: int | None = Field(None, ge=0, lt=1 << 63, description=_FIELDS["seed"].description)
-    views: int | None = Field(None, ge=1, le=1_000_000, description=_FIELDS["views"].description)
+    top: int = Field(5, ge=1, le=1_000_000, description="number of classes in the answer")
+    explain: bool | Name = Field(False, description="a heat map of the best label, or of this one; for a single image")
+
+    @property
+    def has_lists(self) -> bool:
+        """Whether each image has its own list of labels."""
+        return self.labels is not None and any(isinstance(names, list) for names in self.labels)
+
+    def record_values(self) -> dict[str, object]:
+        """Return the values of the records' fields that the request sets, apart from those with their own form."""
+        values = {name: getattr(self, name) for name in _RECORD_FIELDS if name in self.model_fields_set}
+        return {name: value for name, value in values.items() if value is not None}
 
 
 class JsonOptions(Options):
@@ -61,9 +74,9 @@ class JsonOptions(Options):
             raise ValueError("expected either image or images")
         return self
 
-    async def files(self) -> list[Any]:
-        """The images."""
-        return self.images or [self.image]
+    async def files(self) -> list[str | bytes]:
+        """Return the images as texts."""
+        return [self.image] if self.image is not None else list(self.images or ())
 
 
 class FormOptions(Options):
@@ -73,21 +86,28 @@ class FormOptions(Options):
 
     @model_validator(mode="before")
     @classmethod
-    def _read_texts(cls, given: Mapping[str, Any]) -> dict[str, Any]:
-        found = dict(given)
-        for name in {"labels", "templates", "methods", "calibration", "groups"} & set(found):
-            texts = found[name] if isinstance(found[name], list) else [found[name]]
-            if len(texts) == 1 and isinstance(text := texts[0], str):
-                data = text.encode("utf-8", "surrogatepass")
-                found[name] = read_json(data) if text[:1] in ("[", "{") else [word.strip() for word in text.split(",")]
-        for name in {"reject", "explain"} & set(found):
-            text = str(found[name])
-            found[name] = {"true": True, "false": False}.get(text.lower(), text)
-        return found
+    def _read_texts(cls, values: Mapping[str, object]) -> dict[str, object]:
+        read = dict(values)
+        for name in {"labels", "templates", "methods", "calibration", "groups"} & set(read):
+            value = read[name]
+            texts = value if isinstance(value, list) else [value]
+            if len(texts) == 1 and isinstance(texts[0], str):
+                read[name] = _read_list(texts[0])
+        for name in {"reject", "explain"} & set(read):
+            text = str(read[name])
+            read[name] = {"true": True, "false": False}.get(text.lower(), text)
+        return read
 
-    async def files(self) -> list[Any]:
-        """The images."""
-        return [await each.read() for each in self.image]
+    async def files(self) -> list[str | bytes]:
+        """Return the bytes of the images."""
+        return [await part.read() for part in self.image]
+
+
+def _read_list(text: str) -> JsonValue:
+    """Read a field of a form: JSON, or texts with commas between them."""
+    if text[:1] in ("[", "{"):
+        return read_json(text.encode("utf-8", "surrogatepass"))
+    return [word.strip() for word in text.split(",")]
 
 
 class _Predict(BaseModel):
@@ -96,7 +116,6 @@ class _Predict(BaseModel):
 
     @property
     def methods(self) -> list[str]:
-        """The method, or none for the default."""
         return [] if self.method is None else [self.method]
 
 
@@ -130,6 +149,8 @@ class CompareForm(FormOptions, _Compare):
 class HubParameters(BaseModel):
     """Parameters of Hugging Face's zero-shot image classification."""
 
+    model_config = ConfigDict(extra="forbid")
+
     candidate_labels: Texts | str = Field(description="class names, or a text with commas")
     hypothesis_template: str | None = Field(None, description="'This is a photo of {}.'")
     method: Name | None = Field(None, description="our own: name of a method")
@@ -139,34 +160,58 @@ class HubRequest(BaseModel):
     """``POST /models/{model}``, as Hugging Face's clients send it."""
 
     model_config = ConfigDict(
-        json_schema_extra={"examples": [{"inputs": PIXEL, "parameters": {"candidate_labels": _EXAMPLE["labels"]}}]}
+        extra="forbid",
+        json_schema_extra={"examples": [{"inputs": PIXEL, "parameters": {"candidate_labels": _EXAMPLE["labels"]}}]},
     )
 
     inputs: str | dict[Literal["image"], str] = Field(description="an image in base64")
     parameters: HubParameters = Field(description="an object with candidate_labels")
 
 
-Asked = PredictRequest | PredictForm | CompareRequest | CompareForm
+ImageRequest = PredictRequest | PredictForm | CompareRequest | CompareForm
 FIELDS = sorted({*PredictRequest.model_fields, *CompareRequest.model_fields, *HubRequest.model_fields})
 """Names of the fields of all requests."""
-ELSEWHERE = {*_FIELDS, "examples", "attributes", "text_features"} - {*FIELDS}
-"""Settings that requests do not have."""
+REFUSED = refusals()
+"""Why requests do not have other fields of the records, by name."""
 
 
-class Scored(BaseModel):
+# ---- answers --------------------------------------------------------------------------------------------------------
+
+
+class Scored(TypedDict):
     """A label with its probability."""
 
     label: str
     score: float
 
 
-class ErrorAnswer(BaseModel):
-    """The body of every answer that is not 2xx."""
+class BackOff(TypedDict):
+    """A class or group that reaches the threshold."""
 
-    error: dict[Literal["type", "message", "given", "expected", "hint"], Any]
+    name: str
+    confidence: float
+    classes: int
 
 
-class Result(BaseModel):
+class HeatMapAnswer(TypedDict):
+    """Where the image speaks for a label."""
+
+    label: str
+    confidence: float
+    image: Annotated[str, Field(description="a PNG to lay over the image, as a data URL")]
+    peak: Annotated[list[int], Field(description="x and y of the hottest pixel")]
+
+
+class ViewsAnswer(TypedDict):
+    """Views of an image, the clean one first."""
+
+    images: Annotated[list[str], Field(description="data URLs")]
+    entropies: Annotated[list[float] | None, Field(description="of the zero-shot predictions")]
+    selected: Annotated[list[int], Field(description="views that TPT selects")]
+
+
+@final
+class Result(TypedDict):
     """Prediction of a method for an image; fields after ``extras`` are present only on request."""
 
     label: str
@@ -175,31 +220,33 @@ class Result(BaseModel):
     top: list[Scored]
     flags: list[str]
     extras: dict[str, float | None]
-    labels_above: list[str] | None = Field(
-        None, description="labels that reach the threshold, with multi_label or one label"
-    )
-    groups: dict[str, float] | None = Field(None, description="the probability of each group, with groups")
-    back_off: dict[Literal["name", "confidence", "classes"], Any] | None = Field(
-        None, description="the most specific class or group that reaches the threshold, null if none does; with groups"
-    )
-    set: list[str] | None = Field(None, description="the prediction set, with coverage")
-    abstained: bool | None = Field(None, description="whether the confidence is too low, with risk")
-    rejected: bool | None = Field(None, description="whether the image fits no label, with reject")
-    unknown_score: float | None = Field(None, description="the score that decides it, with reject")
-    heat_map: dict[Literal["label", "confidence", "image", "peak"], Any] | None = Field(
-        None, description="where the image speaks for a label: a PNG to lay over it, and the hottest pixel; /v1/predict"
-    )
+    labels_above: NotRequired[
+        Annotated[list[str], Field(description="labels that reach the threshold, with multi_label or one label")]
+    ]
+    groups: NotRequired[Annotated[dict[str, float], Field(description="the probability of each group, with groups")]]
+    back_off: NotRequired[
+        Annotated[
+            BackOff | None,
+            Field(description="the most specific class or group that reaches the threshold, null if none; with groups"),
+        ]
+    ]
+    set: NotRequired[Annotated[list[str], Field(description="the prediction set, with coverage")]]
+    abstained: NotRequired[Annotated[bool, Field(description="whether the confidence is too low, with risk")]]
+    rejected: NotRequired[Annotated[bool, Field(description="whether the image fits no label, with reject")]]
+    unknown_score: NotRequired[Annotated[float | None, Field(description="the score that decides it, with reject")]]
+    heat_map: NotRequired[Annotated[HeatMapAnswer, Field(description="with explain, in /v1/predict")]]
 
 
-class Compared(BaseModel):
+@final
+class Compared(TypedDict):
     """Predictions of several methods for an image."""
 
     methods: dict[str, Result]
-    views: dict[str, Any] | None = None
-    heat_map: dict[str, Any] | None = None
+    views: NotRequired[ViewsAnswer]
+    heat_map: NotRequired[HeatMapAnswer]
 
 
-class CompareAnswer(BaseModel):
+class CompareAnswer(TypedDict):
     """Answer of ``/v1/compare``: a result or an error per image."""
 
     model: str
@@ -208,14 +255,25 @@ class CompareAnswer(BaseModel):
     seconds: dict[str, float]
 
 
-class PredictAnswer(CompareAnswer):
+class PredictAnswer(TypedDict):
     """Answer of ``/v1/predict``."""
 
+    model: str
+    method: NotRequired[Annotated[str, Field(description="absent if no image could be used")]]
+    labels: list[str] | list[list[str]]
+    results: list[Result | ErrorAnswer]
+    seconds: dict[str, float]
+
+
+class Information(TypedDict):
+    """What requests can name: the answers of ``/v1/models`` and ``/v1/classes``, and the default method."""
+
+    models: dict[str, JsonValue]
+    classes: dict[str, JsonValue]
     method: str
-    results: list[Result | ErrorAnswer]  # type: ignore[assignment]
 
 
-BAD: dict[int | str, dict[str, Any]] = {
+BAD: dict[int | str, dict[str, object]] = {
     status: {"model": ErrorAnswer, "description": words}
     for status, words in {
         400: "not JSON, not base64, a damaged form, a request for another host",

@@ -8,10 +8,12 @@ import signal
 import socket
 import time
 from datetime import UTC, datetime
-from typing import Any
+from typing import NamedTuple
 
 import h11
 import uvicorn
+from fastapi import FastAPI
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from otpt.errors import OtptError
 from otpt.serve.config import Limits
@@ -21,24 +23,32 @@ _KEEP_ALIVE = 30  # seconds between requests of a connection
 _HEADERS = 64 << 10  # bytes
 
 
+class _Waiting(NamedTuple):
+    """Last request of a connection that waits for its client, and since when it waits."""
+
+    request: RequestResponseCycle | None
+    since: float
+
+
 class Server(uvicorn.Server):
     """uvicorn with deadlines for request headers and for clients that read slowly."""
 
     def __init__(self, config: uvicorn.Config, seconds: float) -> None:
         super().__init__(config)
         self._seconds = seconds
-        self._waiting: dict[Any, tuple[Any, float]] = {}  # connection → its last request, and since when it waits
+        self._waiting: dict[H11Protocol, _Waiting] = {}
 
     async def on_tick(self, counter: int) -> bool:
         """Abort connections over their deadline; uvicorn calls this ten times a second."""
         before, self._waiting = self._waiting, {}
-        for each in self.server_state.connections.copy():
-            connection: Any = each
+        for connection in self.server_state.connections.copy():
+            assert isinstance(connection, H11Protocol)  # see run()
             if connection.conn.their_state is h11.IDLE or connection.flow.write_paused:
-                last, since = before.get(connection, (None, 0.0))
-                since = since if since and last is connection.cycle else time.monotonic()
-                self._waiting[connection] = connection.cycle, since
-                if time.monotonic() - since > self._seconds:
+                waiting = before.get(connection)
+                if waiting is None or waiting.request is not connection.cycle:
+                    waiting = _Waiting(connection.cycle, time.monotonic())
+                self._waiting[connection] = waiting
+                if time.monotonic() - waiting.since > self._seconds:
                     connection.transport.abort()
         return await super().on_tick(counter)
 
@@ -54,12 +64,12 @@ def open_socket(host: str, port: int) -> socket.socket:
 
 
 def address_of(listening: socket.socket) -> str:
-    """``http://127.0.0.1:8000`` of a socket."""
+    """Return the URL of a listening socket, such as "http://127.0.0.1:8000"."""
     host, port = listening.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def run(app: Any, listening: socket.socket, limits: Limits, *, log_level: str = "info") -> None:
+def run(app: FastAPI, listening: socket.socket, limits: Limits, *, log_level: str = "info") -> None:
     """Serve until SIGTERM or SIGINT, then answer accepted requests and return."""
     config = uvicorn.Config(
         app,
@@ -88,15 +98,15 @@ class JsonFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Return one line of JSON."""
         now = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
-        found: dict[str, Any] = {"time": now, "level": record.levelname.lower(), "logger": record.name}
-        found |= {"message": record.getMessage(), **getattr(record, "fields", {})}
+        line: dict[str, object] = {"time": now, "level": record.levelname.lower(), "logger": record.name}
+        line |= {"message": record.getMessage(), **getattr(record, "fields", {})}
         if record.exc_info:
-            found["error"] = self.formatException(record.exc_info)
-        return json.dumps(found)
+            line["error"] = self.formatException(record.exc_info)
+        return json.dumps(line)
 
 
-def log_config(level: str) -> dict[str, Any]:
-    """The logging configuration for uvicorn: everything to standard error."""
+def log_config(level: str) -> dict[str, object]:
+    """Return the logging configuration for uvicorn: everything to standard error."""
     logger = {"handlers": ["stderr"], "level": level.upper(), "propagate": False}
     silent = {"level": "CRITICAL"}  # of asyncio come tracebacks of malformed input, after an answer has begun
     return {
@@ -104,5 +114,5 @@ def log_config(level: str) -> dict[str, Any]:
         "disable_existing_loggers": False,
         "formatters": {"json": {"()": f"{__name__}.{JsonFormatter.__name__}"}},
         "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "json", "stream": "ext://sys.stderr"}},
-        "loggers": {"otpt.serve": logger, "uvicorn": logger, "asyncio": silent},
+        "loggers": {__package__: logger, "uvicorn": logger, "asyncio": silent},
     }

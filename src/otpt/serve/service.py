@@ -7,16 +7,14 @@ import base64
 import logging
 import math
 import time
-from collections import Counter
-from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import asynccontextmanager, contextmanager
-from functools import partial
-from typing import Any, TypeVar
-from weakref import WeakValueDictionary
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol
 
 import numpy as np
+import numpy.typing as npt
 from prometheus_client import Gauge
+from pydantic import JsonValue
 from torch import Tensor
 
 from otpt.backbones import Backbone, load_backbone
@@ -26,29 +24,58 @@ from otpt.errors import OtptError
 from otpt.explain import HeatMap, crop_map
 from otpt.features.pipeline import PixelBudget
 from otpt.images import is_url, open_image, open_with_digest
-from otpt.methods import Predictor, check_fit, recipe_for
+from otpt.methods import Predictor
 from otpt.objectives import select_fraction, view_entropies
 from otpt.prediction import Prediction
-from otpt.serve.config import ServiceConfig, read_folder
-from otpt.serve.engine import PARTS, Engine, TextCache, Unit
-from otpt.serve.errors import RequestError, busy, check_count, unavailable
+from otpt.serve.admission import Admission, Turns
+from otpt.serve.config import Limits, ServiceConfig, read_folder
+from otpt.serve.engine import PARTS, Answer, Engine, Unit
+from otpt.serve.errors import ErrorAnswer, RequestError, check_count, unavailable
 from otpt.serve.images import ImageFile, data_url, decode_base64, fetch, thumbnails
 from otpt.serve.metrics import Metrics
+from otpt.serve.pools import run_in
 from otpt.serve.queries import Catalogue, Query, served_method
-from otpt.serve.schemas import PIXEL, Asked, PredictRequest
-from otpt.settings import MULTI_LABEL
+from otpt.serve.schemas import (
+    PIXEL,
+    CompareAnswer,
+    Compared,
+    HeatMapAnswer,
+    ImageRequest,
+    Information,
+    PredictRequest,
+    Result,
+    ViewsAnswer,
+)
+from otpt.serve.texts import TextPreparer
 from otpt.threads import cancellable, make_pool
 from otpt.views import make_views
 
 _READERS = 4  # threads that read requests and headers of images
 _FETCHERS, _FETCHES = 16, 8  # threads that fetch URLs, in all and per client
-_ALWAYS = 8  # images accepted regardless of the estimated wait
-_FEW_TEXTS = 256  # lists up to this length do not wait for longer ones
 _SELECTED = 0.1  # fraction of views that TPT selects: 6 of 64
-_ELSEWHERE = {"probabilities", "class_names", "method"}  # fields of a prediction that results omit
+_log = logging.getLogger(__name__)
 
-_T = TypeVar("_T")
-_log = logging.getLogger("otpt.serve")
+
+class AnsweringService(Protocol):
+    """What the application needs: :class:`Service`, or :class:`otpt.serve.ray.RayService`."""
+
+    limits: Limits
+    metrics: Metrics
+
+    def start(self) -> None:
+        """Begin to answer."""
+
+    def close(self) -> None:
+        """Answer the accepted requests, then stop."""
+
+    async def ready(self) -> bool:
+        """Return whether requests are answered in time."""
+
+    async def information(self) -> Information:
+        """Return what requests can name, and the defaults."""
+
+    async def answer(self, request: ImageRequest, images: Sequence[str | bytes], client: str = "") -> CompareAnswer:
+        """Return the answer of ``/v1/compare``."""
 
 
 class Service:
@@ -67,59 +94,65 @@ class Service:
         *,
         classes: Mapping[str, ClassList] | None = None,
         calibrations: Mapping[str, Calibration] | None = None,
-        **options: Any,
+        **options: object,
     ) -> None:
         config = ServiceConfig(**options)
         self.limits = config.limits
         method = served_method(config.method).name
         self.catalogue = Catalogue(models, method, config.views, config.seed, classes or {}, calibrations or {})
         self.metrics = Metrics()
-        self._hosts = config.hosts
-        self._texts = TextCache(config.text_cache, self.metrics)
+        self.admission = Admission()
+        self._turns = Turns()
+        self.texts = TextPreparer(models, config.text_cache, self._turns, self.metrics)
         self._pixels = PixelBudget(self.limits.pixels)
-        self._engine = Engine(models, config.threads, self._pixels, self.metrics)
-        self._in_progress: Counter[str] = Counter()  # images by client
+        self.engine = Engine(models, config.threads, self._pixels, self.metrics)
+        self._hosts = config.hosts
         size = Gauge("otpt_text_cache_bytes", "bytes of prepared class lists", registry=self.metrics.registry)
-        size.set_function(lambda: self._texts.size)
-        try:
-            defaults = [PredictRequest(image=PIXEL, labels=["a", "b"], model=each) for each in models]
-            self._warm_ups = [self.catalogue.queries(each, 1, self.limits)[0] for each in defaults]
-        except RequestError as error:
-            raise OtptError(f"The limits refuse the service's own defaults: {error.detail}") from None
+        size.set_function(lambda: self.texts.cache.size)
+        self._warm_ups = self._default_queries()
         self._warm = self._closing = False
-        self._rate, self._finished = 0.1, 0.0  # seconds per image, a moving average; when the last one was answered
         self._readers = ThreadPoolExecutor(_READERS, "otpt-requests")
         self._fetchers = ThreadPoolExecutor(_FETCHERS, "otpt-fetch")
-        self._encoders = make_pool(1, "otpt-texts"), make_pool(1, "otpt-many-texts")
         self._explainer = make_pool(1, "otpt-heat-maps")
-        self._turns: WeakValueDictionary[Hashable, asyncio.Semaphore] = WeakValueDictionary()
 
     @classmethod
     def from_config(cls, config: ServiceConfig) -> Service:
         """Read class lists and calibrations and load the models."""
         served_method(config.method)  # fail early
-        given = config.classes
-        classes = given if isinstance(given, Mapping) else read_folder(given, ".txt", read_class_list)
+        classes = config.classes
+        if not isinstance(classes, Mapping):
+            classes = read_folder(classes, ".txt", read_class_list)
         calibrations = read_folder(config.calibrations, ".json", read_calibration)
         models = {
             name: load_backbone(spec, device=config.device, precision=config.precision, compile=config.compile)
             for name, spec in config.models.items()
         }
-        read = {"models", "classes", "calibrations"}
-        options = {name: getattr(config, name) for name in config.model_fields_set - read}
+        loaded = {"models", "classes", "calibrations"}
+        options = {name: getattr(config, name) for name in config.model_fields_set - loaded}
         return cls(models, classes=classes, calibrations=calibrations, **options)
+
+    def _default_queries(self) -> list[Query]:
+        """Return a query of each model with the defaults of the service."""
+        queries = []
+        try:
+            for model in self.catalogue.models:
+                request = PredictRequest.model_validate({"image": PIXEL, "labels": ["a", "b"], "model": model})
+                queries += self.catalogue.queries(request, 1, self.limits)
+        except RequestError as error:
+            raise OtptError(f"The limits refuse the service's own defaults: {error.detail}") from None
+        return queries
 
     def start(self) -> None:
         """Start the threads and warm up each model with one image."""
-        self._engine.start()
-        self._encoders[0].submit(self._warm_up)
+        self.engine.start()
+        self.texts.few.submit(self._warm_up)
 
     def _warm_up(self) -> None:
         file = ImageFile.read(base64.b64decode(PIXEL), self.limits.pixels)
         try:
             for query in self._warm_ups:
                 unit = Unit(query, file)
-                self._engine.submit([unit], self._texts.prepare(query.key, partial(self._predictor, query)))
+                self.engine.submit([unit], self.texts.prepare_now(query))
                 unit.future.result()
         except Exception:
             _log.exception("the warm-up failed")
@@ -129,204 +162,211 @@ class Service:
     @property
     def is_ready(self) -> bool:
         """Whether every model has predicted once, and no accepted image waits longer than the limit."""
-        return self._warm and not self._closing and self._engine.oldest() <= self.limits.seconds
+        return self._warm and not self._closing and self.engine.oldest() <= self.limits.seconds
 
     async def ready(self) -> bool:
         """Async form of :attr:`is_ready`, as called on replicas."""
         return self.is_ready
 
-    async def information(self) -> dict[str, Any]:
-        """Models, class lists and calibrations that requests can name, and the defaults."""
-        own = self.catalogue
-        models = [
+    async def information(self) -> Information:
+        """Return the models, class lists and calibrations that requests can name, and the defaults."""
+        catalogue = self.catalogue
+        models: list[JsonValue] = [
             {
                 "name": name,
-                "backbone": each.name,
-                "fingerprint": each.fingerprint,
-                "device": each.device.type,
-                "embed_dim": each.embed_dim,
-                "image_size": each.preprocessing.size,
+                "backbone": backbone.name,
+                "fingerprint": backbone.fingerprint,
+                "device": backbone.device.type,
+                "embed_dim": backbone.embed_dim,
+                "image_size": backbone.preprocessing.size,
             }
-            for name, each in own.models.items()
+            for name, backbone in catalogue.models.items()
         ]
-        classes = [{"name": n, "count": len(each), "labels": list(each.names[:20])} for n, each in own.classes.items()]
-        calibrations = [
+        classes: list[JsonValue] = [
+            {"name": name, "count": len(class_list), "labels": list(class_list.names[:20])}
+            for name, class_list in catalogue.classes.items()
+        ]
+        calibrations: list[JsonValue] = [
             {
                 "name": name,
-                "method": each.facts["method"]["name"],
-                "model": each.facts["model"]["name"],
-                "labels": each.labels,
-                "count": len(each.class_names),
+                "method": calibration.method,
+                "model": calibration.model,
+                "labels": calibration.labels,
+                "count": len(calibration.class_names),
             }
-            for name, each in own.calibrations.items()
+            for name, calibration in catalogue.calibrations.items()
         ]
+        default = next(iter(catalogue.models))
         return {
-            "models": {"default": models[0]["name"], "views": own.views, "seed": own.seed, "models": models},
+            "models": {"default": default, "views": catalogue.views, "seed": catalogue.seed, "models": models},
             "classes": {"classes": classes, "calibrations": calibrations},
-            "method": own.method,
+            "method": catalogue.method,
         }
 
     def close(self) -> None:
         """Stop accepting requests and answer the accepted ones within the time limit of a request."""
         self._closing = True
-        self._engine.close(self.limits.seconds)
-        for pool in (self._readers, self._fetchers, self._explainer, *self._encoders):
+        self.engine.close(self.limits.seconds)
+        self.texts.close()
+        for pool in (self._readers, self._fetchers, self._explainer):
             pool.shutdown(wait=False, cancel_futures=True)
 
-    async def answer(self, asked: Asked, images: Sequence[str | bytes], client: str = "") -> dict[str, Any]:
-        """Return the JSON of ``/v1/compare``; the default method is used if none is named.
+    async def answer(self, request: ImageRequest, images: Sequence[str | bytes], client: str = "") -> CompareAnswer:
+        """Return the answer of ``/v1/compare``; the default method is used if none is named.
 
         Work stops when the answer is complete, on time-out (``TimeoutError``), or when the caller is cancelled. An
         unusable image fails a request with a single image; with several images it has its own error.
         """
-        begun, finished = time.perf_counter(), False
         if self._closing:
             raise unavailable("closing", "The service is shutting down.")
-        check_count("images", len(images), 1 if asked.show_views or asked.explain else self.limits.images)
-        seconds = dict.fromkeys(PARTS, 0.0)
-        units: list[Unit] = []
+        check_count("images", len(images), 1 if request.show_views or request.explain else self.limits.images)
+        work = _Work(client)
         try:
-            with self._admitted(client, len(images)):
+            with self.admission.admit(client, len(images), self.limits):
                 async with asyncio.timeout(self.limits.seconds):
-                    queries = await _run(self._readers, self.catalogue.queries, asked, len(images), self.limits)
-                    scores = sum(min(asked.top, len(each.settings.classes)) for each in queries)
-                    check_count("scores", scores * len(queries[0].settings.methods), self.limits.scores)
-                    deadline = begun + self.limits.seconds / 2
-                    for own, image in zip(queries, images, strict=True):
-                        file = await self._file(image, client, deadline)
-                        units.append(Unit(own, file, client, asked.show_views, seconds))
-                    read = time.perf_counter()
-                    for key in dict.fromkeys(own.key for own in queries):  # release one list before the next
-                        alike = [unit for unit in units if unit.query.key == key]
-                        predictor = await self._prepare(alike[0].query, client, lambda: finished)
-                        self._engine.submit(alike, predictor)
-                        del predictor
-                    seconds["texts"] = time.perf_counter() - read
-                    waiting = (asyncio.wrap_future(unit.future) for unit in units)
-                    answers = await asyncio.gather(*waiting, return_exceptions=True)
-                    results = await _run(self._readers, _results, asked, queries, answers)
-                    if asked.show_views:
-                        results[0]["views"] = await _run(self._readers, self._views, units[0])
-                    if asked.explain:
-                        results[0]["heat_map"] = await self._explain(asked.explain, units[0], lambda: finished)
+                    await self._queue(work, request, images)
+                    results = await self._results(work, request)
         finally:
-            finished = True
-            for unit in units:
-                unit.future.cancel()
-        now = time.perf_counter()
-        self._rate += 0.3 * ((now - max(self._finished, units[0].accepted)) / len(images) - self._rate)
-        self._finished = now
-        labels = [list(each.settings.classes) for each in queries]
+            work.end()
+        self.admission.note_answer(work.units[0].accepted, len(images))
+        labels = [list(unit.query.task.classes) for unit in work.units]
         return {
-            "model": queries[0].model,
-            "labels": labels if asked.labels and isinstance(asked.labels[0], list) else labels[0],
+            "model": work.units[0].query.model,
+            "labels": labels if request.has_lists else labels[0],
             "results": results,
-            "seconds": {part: round(value, 6) for part, value in {**seconds, "total": now - begun}.items()},
+            "seconds": work.times(),
         }
 
-    @contextmanager
-    def _admitted(self, client: str, images: int) -> Iterator[None]:
-        """Count the images as in progress; 429 above the limit of the queue, or of a client's share of it."""
-        own, total, most = self._in_progress[client], self._in_progress.total(), self.limits.queue
-        wait = total * self._rate
-        later = max(math.ceil(wait), 1)
-        if total > _ALWAYS and wait > 0.8 * self.limits.seconds:  # an estimate
-            raise busy(later, f"The {total} images in progress take longer than {self.limits.seconds:g} s.")
-        if total + images > most:
-            raise busy(later, f"The queue holds {total} of at most {most} images, and {images} more were sent.")
-        if own and own + images > self.limits.share * most:
-            raise busy(later, f"{own} of your images are in progress, and the share of one client is limited.")
-        self._in_progress[client] += images
-        try:
-            yield
-        finally:
-            self._in_progress[client] -= images
-            if not self._in_progress[client]:
-                del self._in_progress[client]
+    async def _queue(self, work: _Work, request: ImageRequest, images: Sequence[str | bytes]) -> None:
+        """Read the request and its images, prepare the texts and hand the images to the engine."""
+        queries = await run_in(self._readers, self.catalogue.queries, request, len(images), self.limits)
+        scores = sum(min(request.top, len(query.task.classes)) for query in queries)
+        check_count("scores", scores * len(queries[0].protocol.methods), self.limits.scores)
+        fetched_by = work.begun + self.limits.seconds / 2
+        for query, image in zip(queries, images, strict=True):
+            file = await self._file(image, work.client, fetched_by)
+            work.units.append(Unit(query, file, work.client, request.show_views, work.seconds))
+        files_read = time.perf_counter()
+        for key in dict.fromkeys(query.key for query in queries):  # release one list before the next
+            units = [unit for unit in work.units if unit.query.key == key]
+            predictor = await self.texts.prepare(units[0].query, work.client, work.has_ended)
+            self.engine.submit(units, predictor)
+            del predictor
+        work.seconds["texts"] = time.perf_counter() - files_read
 
-    @asynccontextmanager
-    async def _turn(self, what: str, client: str, at_once: int) -> AsyncIterator[None]:
-        """Bound the concurrent work of one client so that others do not wait for all of it."""
-        key = (asyncio.get_running_loop(), what, client)
-        turn = self._turns[key] = self._turns.get(key) or asyncio.Semaphore(at_once)
-        async with turn:
-            yield
+    async def _results(self, work: _Work, request: ImageRequest) -> list[Compared | ErrorAnswer]:
+        """Wait for the engine and return the result of each image."""
+        waiting = (asyncio.wrap_future(unit.future) for unit in work.units)
+        answers = await asyncio.gather(*waiting, return_exceptions=True)
+        queries = [unit.query for unit in work.units]
+        compared = await run_in(self._readers, _results, queries, answers, request.top)
+        first = compared[0]
+        if request.show_views and "methods" in first:
+            first["views"] = await run_in(self._readers, self._views, work.units[0])
+        if request.explain and "methods" in first:
+            first["heat_map"] = await self._explain(request.explain, work)
+        return compared
 
-    async def _file(self, given: str | bytes, client: str, fetched_by: float) -> ImageFile | OtptError:
+    async def _file(self, image: str | bytes, client: str, fetched_by: float) -> ImageFile | OtptError:
         """Read an image file; decoding waits for its turn in the queue."""
-        if isinstance(given, bytes):
-            data = given
-        elif is_url(given):
-            async with self._turn("fetch", client, _FETCHES):
-                if (left := fetched_by - time.perf_counter()) <= 0:
+        if isinstance(image, bytes):
+            data = image
+        elif is_url(image):
+            async with self._turns.wait("fetch", client, _FETCHES):
+                seconds = fetched_by - time.perf_counter()
+                if seconds <= 0:
                     raise TimeoutError
-                data = await _run(self._fetchers, fetch, given, self._hosts, max_bytes=self.limits.body, seconds=left)
+                data = await run_in(
+                    self._fetchers, fetch, image, self._hosts, max_bytes=self.limits.body, seconds=seconds
+                )
         else:
-            data = await _run(self._readers, decode_base64, given)
+            data = await run_in(self._readers, decode_base64, image)
         try:
-            return await _run(self._readers, ImageFile.read, data, self.limits.pixels)
+            return await run_in(self._readers, ImageFile.read, data, self.limits.pixels)
         except OtptError as error:
             return error
 
-    async def _prepare(self, query: Query, client: str, stop: Callable[[], bool]) -> Predictor:
-        """Prepare the texts of a query; long lists have a thread of their own, so that short ones do not wait."""
-        found = self._texts.find(query.key)
-        if found is not None:
-            return found
-        many = query.texts > _FEW_TEXTS
-        async with self._turn(f"texts {many}", client, 1):
-            make = partial(self._predictor, query)
-            return await _run(self._encoders[many], self._texts.prepare, query.key, make, stop)
+    def _views(self, unit: Unit) -> ViewsAnswer:
+        """Return the views as data URLs, entropies of their zero-shot predictions, and selected indices."""
+        query, preprocessing = unit.query, self.catalogue.models[unit.query.model].preprocessing
+        recipes = [query.protocol.recipe_for(method) for method in query.protocol.methods]
+        shown = max((recipe for recipe in recipes if recipe is not None), key=lambda r: r.n_views, default=None)
+        if shown is None:  # the method makes its own views
+            return {"images": [], "entropies": None, "selected": []}
+        with self._pixels.hold(unit.image.pixels):
+            opened, digest = open_with_digest(unit.image.open())
+            views = make_views(opened, shown, preprocessing, seed=query.protocol.seed, image_id=digest)
+        answer: ViewsAnswer = {"images": thumbnails(views, preprocessing), "entropies": None, "selected": []}
+        logits = unit.future.result().view_logits
+        if logits is not None:
+            answer["entropies"] = view_entropies(logits).tolist()
+            answer["selected"] = select_fraction(logits, _SELECTED).tolist()
+        return answer
 
-    def _predictor(self, query: Query) -> Predictor:
-        backbone, settings = self.catalogue.models[query.model], query.settings
-        check_fit(backbone, settings, settings.methods)
-        return Predictor(backbone, settings, settings.methods)
+    async def _explain(self, label: str | bool, work: _Work) -> HeatMapAnswer:
+        """Return the heat map of a label; by default of the label that the first method predicts."""
+        unit = work.units[0]
+        predictor = await self.texts.prepare(unit.query.for_crops(), unit.client, work.has_ended)
+        async with self._turns.wait("heat map", unit.client, 1):
+            return await run_in(self._explainer, self._heat_map, label, unit, predictor, work.has_ended)
 
-    def _views(self, unit: Unit) -> dict[str, Any]:
-        """Views as data URLs, the clean one first, entropies of their zero-shot predictions, and selected indices."""
-        settings, preprocessing = unit.query.settings, self.catalogue.models[unit.query.model].preprocessing
-        found: dict[str, Any] = {"images": [], "entropies": None, "selected": []}
-        recipes = [each for method in settings.methods if (each := recipe_for(settings, method)) is not None]
-        if not recipes:  # the method makes its own views
-            return found
-        recipe = max(recipes, key=lambda each: each.n_views)
-        with self._pixels.hold(unit.file.pixels):
-            opened, digest = open_with_digest(unit.file.open())
-            views = make_views(opened, recipe, preprocessing, seed=settings.seed, image_id=digest)
-        found["images"] = thumbnails(views, preprocessing)
-        if (logits := unit.future.result().view_logits) is not None:
-            found["entropies"] = view_entropies(logits).tolist()
-            found["selected"] = select_fraction(logits, _SELECTED).tolist()
-        return found
+    def _heat_map(self, label: str | bool, unit: Unit, predictor: Predictor, stop: Callable[[], bool]) -> HeatMapAnswer:
+        """Return the heat map of a label, computed by zero-shot.
 
-    async def _explain(self, label: str | bool, unit: Unit, stop: Callable[[], bool]) -> dict[str, Any]:
-        """Heat map of a label; by default of the label that the first method predicts."""
-        predictor = await self._prepare(unit.query.for_crops(), unit.client, stop)
-        async with self._turn("heat map", unit.client, 1):
-            return await _run(self._explainer, self._heat_map, label, unit, predictor, stop)
+        The confidence is that of the first requested method.
+        """
+        prediction = next(iter(unit.query.predictions(unit.future.result().outputs).values()))
+        names = prediction.class_names
+        index = names.index(label) if isinstance(label, str) else prediction.index
 
-    def _heat_map(
-        self, label: str | bool, unit: Unit, predictor: Predictor, stop: Callable[[], bool]
-    ) -> dict[str, Any]:
-        """Heat map by the zero-shot ``predictor``, with the confidence of the first method."""
-        first = next(iter(unit.query.predictions(unit.future.result().outputs).values()))
-        index = first.class_names.index(label) if isinstance(label, str) else first.index
+        def probabilities(features: Tensor) -> npt.NDArray[np.float64]:
+            outputs = predictor.of_features(features[:, None])
+            return np.array([output.probabilities[index] for (output,) in outputs])
 
-        def probabilities(features: Tensor) -> Any:
-            return np.array([each.probabilities[index] for (each,) in predictor.of_features(features[:, None])])
-
-        with self._pixels.hold(unit.file.pixels), cancellable(stop):
-            opened = open_image(unit.file.open())
+        with self._pixels.hold(unit.image.pixels), cancellable(stop):
+            opened = open_image(unit.image.open())
             values = crop_map(self.catalogue.models[unit.query.model], opened, probabilities)
-            found = HeatMap(values, first.class_names[index], float(first.probabilities[index]), opened)
-            image = data_url(found.layer(), "PNG")
-        return {"label": found.label, "confidence": found.confidence, "image": image, "peak": list(found.peak)}
+            heat_map = HeatMap(values, names[index], float(prediction.probabilities[index]), opened)
+            image = data_url(heat_map.layer(), "PNG")
+        return {
+            "label": heat_map.label,
+            "confidence": heat_map.confidence,
+            "image": image,
+            "peak": list(heat_map.peak),
+        }
 
 
-def _results(asked: Asked, queries: Sequence[Query], answers: Sequence[Any]) -> list[dict[str, Any]]:
-    """Convert answers to results (:class:`otpt.serve.schemas.Compared`)."""
-    results: list[dict[str, Any]] = []
+class _Work:
+    """Images of a request, from their arrival to the answer."""
+
+    def __init__(self, client: str) -> None:
+        self.client = client
+        self.begun = time.perf_counter()
+        self.units: list[Unit] = []
+        self.seconds = dict.fromkeys(PARTS, 0.0)
+        self._ended = False
+
+    def has_ended(self) -> bool:
+        """Return whether the answer is complete, or no longer needed."""
+        return self._ended
+
+    def end(self) -> None:
+        """Stop what is still computed."""
+        self._ended = True
+        for unit in self.units:
+            unit.future.cancel()
+
+    def times(self) -> dict[str, float]:
+        """Return the seconds by part, and in all."""
+        seconds = {**self.seconds, "total": time.perf_counter() - self.begun}
+        return {part: round(value, 6) for part, value in seconds.items()}
+
+
+def _results(
+    queries: Sequence[Query], answers: Sequence[Answer | BaseException], top: int
+) -> list[Compared | ErrorAnswer]:
+    """Convert the answers of the engine; raise the error of a single image."""
+    results: list[Compared | ErrorAnswer] = []
     for query, answer in zip(queries, answers, strict=True):
         if isinstance(answer, OtptError):
             error = RequestError(422, "image", str(answer))
@@ -336,27 +376,36 @@ def _results(asked: Asked, queries: Sequence[Query], answers: Sequence[Any]) -> 
         elif isinstance(answer, BaseException):
             raise answer
         else:
-            own = query.predictions(answer.outputs).items()
-            results.append({"methods": {name: _result(each, asked) for name, each in own}})
+            predictions = query.predictions(answer.outputs)
+            by_method = {name: _result(prediction, query, top) for name, prediction in predictions.items()}
+            results.append({"methods": by_method})
     return results
 
 
-def _result(prediction: Prediction, asked: Asked) -> dict[str, Any]:
-    """Convert a prediction to a :class:`otpt.serve.schemas.Result`."""
-    given = prediction.to_dict()
-    found: dict[str, Any] = {
-        name: value for name, value in given.items() if value is not None and name not in _ELSEWHERE
+def _result(prediction: Prediction, query: Query, top: int) -> Result:
+    """Convert a prediction to JSON; non-finite numbers become None."""
+    extras = {name: float(value) for name, value in prediction.extras.items()}
+    result: Result = {
+        "label": prediction.label,
+        "confidence": prediction.confidence,
+        "index": int(prediction.index),
+        "top": [{"label": label, "score": score} for label, score in prediction.top(top)],
+        "flags": list(prediction.flags),
+        "extras": {name: value if math.isfinite(value) else None for name, value in extras.items()},
     }
-    found["top"] = [{"label": label, "score": score} for label, score in prediction.top(asked.top)]
+    if prediction.set is not None:
+        result["set"] = list(prediction.set)
+    if prediction.abstained is not None:
+        result["abstained"] = bool(prediction.abstained)
     if prediction.rejected is not None:
-        found["unknown_score"] = found["extras"].pop("unknown_score")
-    if prediction.method == MULTI_LABEL:
-        found["labels_above"] = prediction.labels_above(asked.threshold)
-    if prediction.grouping is not None:
-        best = prediction.back_off(asked.threshold)
-        found["back_off"] = None if best is None else best._asdict()
-    return found
-
-
-async def _run(pool: Executor, work: Callable[..., _T], *arguments: Any, **options: Any) -> _T:
-    return await asyncio.get_running_loop().run_in_executor(pool, partial(work, *arguments, **options))
+        result["rejected"] = bool(prediction.rejected)
+        result["unknown_score"] = result["extras"].pop("unknown_score")
+    if query.task.independent_labels:
+        result["labels_above"] = prediction.labels_above()
+    if prediction.groups is not None:
+        best = prediction.back_off()
+        result["groups"] = prediction.groups
+        result["back_off"] = None
+        if best is not None:
+            result["back_off"] = {"name": best.name, "confidence": best.confidence, "classes": best.classes}
+    return result

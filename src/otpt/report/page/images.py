@@ -132,6 +132,8 @@ def explain_mistakes(
 
     Methods that make the same mistake share a card.
     """
+    if backbone.text is None:
+        raise OtptError(f"The model {backbone.name!r} has no text encoder, which heat maps need; leave out --explain.")
     words = (str(column.prompt["words"]) for column in config.columns if "words" in column.prompt)
     prompt = whole_context(backbone.text, Prompt(next(words, Prompt.words)))
     classifier = Classifier(backbone, "zero-shot").set_classes(config.classes, prompt, allow_duplicates=True)

@@ -1,0 +1,252 @@
+"""Every field of Task, Protocol and Decision over HTTP: it changes the answer, or it is refused in a sentence.
+
+The fields come from the records. A new one is sent with a value of its type; where that is not enough to see an effect,
+the test says what to add to ``CASES``.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, get_args, get_origin
+
+import pytest
+from httpx import Response
+from oracles.pages.servers import image_file, text_of
+from pydantic import TypeAdapter, ValidationError
+from pydantic.fields import FieldInfo
+
+from otpt.errors import OtptError
+from otpt.methods import Protocol, get_method, known_parts
+from otpt.registry import INITS, STREAM, SYSTEMS
+from otpt.serve.fields import RECORDS
+from otpt.serve.queries import names_file
+from otpt.serve.schemas import CompareRequest, PredictRequest
+
+from .conftest import ANIMALS, Local
+
+pytestmark = pytest.mark.slow
+
+FILES = [image_file(seed) for seed in range(40, 46)]
+NUMBERS = (0.9, 0.1, 0.5, 2, 3, -1)
+"""Values that are tried for a number, in this order."""
+
+
+class Case(NamedTuple):
+    """A request to which a field is added, and the value of the field."""
+
+    request: dict[str, Any]
+    value: Any = None
+
+
+ONE = {"method": "o-tpt", "labels": list(ANIMALS)}
+CALIBRATED = {"classes": "animals", "labels": None, "method": "tpt", "calibration": ["animals"]}
+GROUPS = {"pet": ["cat", "dog"], "wild": ["red panda", "owl"]}
+CASES = {
+    "labels": Case(ONE, ["apple", "pear"]),
+    "classes": Case({**ONE, "labels": None}, "drawn"),
+    "model": Case(ONE, "twin"),
+    "method": Case({**ONE, "method": None}, "zero-shot"),
+    "methods": Case(ONE, ["zero-shot"]),
+    "template": Case(ONE, "a drawing of a {}."),
+    "templates": Case({**ONE, "method": "zero-shot"}, ["a drawing of a {}.", "a photo of the {}."]),
+    "top": Case(ONE, 2),
+    "groups": Case(ONE, GROUPS),
+    "multi_label": Case({**ONE, "method": None}),
+    "allow_duplicates": Case({**ONE, "labels": ["cat", "dog", "cat"]}),
+    "all_tokens": Case({**ONE, "template": "a chiaroscuro of a {}."}),
+    "threshold": Case({**ONE, "groups": GROUPS}, 1.0),
+    "calibration": Case({**CALIBRATED, "calibration": None}, ["animals"]),
+    "augmix": Case(ONE, False),
+    "family": Case(ONE, "shift"),
+    "coverage": Case(CALIBRATED),
+    "sets": Case({**CALIBRATED, "coverage": 0.5}),
+    "mondrian": Case({**CALIBRATED, "coverage": 0.5}),
+    "risk": Case(CALIBRATED, 0.97),
+    "guarantee": Case({**CALIBRATED, "risk": 0.93}, 0.5),
+    "reject": Case(ONE, True),
+    "reject_threshold": Case({**ONE, "reject": "msp"}, -1.0),
+}
+"""Fields that need other fields, or whose values are not evident from their type."""
+INPUTS = ("image", "images")
+FIELDS: dict[str, FieldInfo] = {**CompareRequest.model_fields, **PredictRequest.model_fields}
+KEYWORDS = [keyword for record in RECORDS for keyword in record.keywords()]
+
+
+def ask(local: Local, route: str, fields: dict[str, Any], *, form: bool, single: bool) -> Response:
+    """Send images and fields; those that are None are left out."""
+    files = FILES[:1] if single else FILES
+    body = {name: value for name, value in fields.items() if value is not None}
+    with local.client() as client:
+        if form:
+            texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in body.items()}
+            return client.post(f"/v1/{route}/form", files=[("image", data) for data in files], data=texts)
+        images: dict[str, Any] = (
+            {"image": text_of(files[0])} if single else {"images": [text_of(data) for data in files]}
+        )
+        return client.post(f"/v1/{route}", json={**images, **body})
+
+
+def other_value(name: str, field: FieldInfo) -> Any:
+    """A value of the field's type that is not its default."""
+    kinds = get_args(field.annotation) if type(None) in get_args(field.annotation) else (field.annotation,)
+    adapter: TypeAdapter[Any] = TypeAdapter(field.rebuild_annotation())
+    for kind in kinds:
+        values: tuple[Any, ...] = ()
+        if kind is bool or bool in get_args(kind):
+            values = (True, False)
+        elif kind in (int, float):
+            values = NUMBERS
+        elif get_origin(kind) is Literal:
+            values = get_args(kind)
+        for value in values:
+            try:
+                adapter.validate_python(value, strict=True)
+            except ValidationError:
+                continue
+            if value != field.default:
+                return value
+    pytest.fail(f"No value of {name!r} is evident from its type {field.annotation}; add one to CASES of this test.")
+
+
+def test_the_table_has_no_other_fields() -> None:
+    assert set(CASES) <= set(FIELDS)
+
+
+@pytest.mark.parametrize("form", [False, True], ids=["json", "form"])
+@pytest.mark.parametrize("name", [name for name in FIELDS if name not in INPUTS])
+def test_every_field_of_a_request_has_an_effect(local: Local, name: str, form: bool) -> None:
+    case = CASES.get(name, Case(ONE))
+    value = other_value(name, FIELDS[name]) if case.value is None else case.value
+    route, request = "predict", case.request
+    if name not in PredictRequest.model_fields:
+        route, request = "compare", {**request, "method": None, "methods": ["tpt"]}
+    single = name in ("explain", "show_views")
+    before = ask(local, route, request, form=form, single=single)
+    after = ask(local, route, {**request, name: value}, form=form, single=single)
+    assert after.status_code == 200, f"{name}={value!r} was refused, but it is a field of requests: {after.text}"
+    assert content(before) != content(after), (
+        f"{name}={value!r} changed nothing; add a request and a value with which it has an effect to CASES of this "
+        "test, or mark the field of the record with otpt.records.NOT_SERVED."
+    )
+
+
+def content(answer: Response) -> dict[str, Any]:
+    return {name: value for name, value in answer.json().items() if name != "seconds"}
+
+
+@pytest.mark.parametrize("keyword", [keyword for keyword in KEYWORDS if keyword not in FIELDS])
+def test_other_fields_of_the_records_are_refused_in_a_sentence(local: Local, keyword: str) -> None:
+    for route, form in (("predict", False), ("predict", True), ("compare", False)):
+        methods = {"methods": ["tpt"], "method": None} if route == "compare" else {}
+        answer = ask(local, route, {**ONE, **methods, keyword: 1}, form=form, single=True)
+        assert_refused(answer, keyword)
+
+
+@pytest.mark.parametrize(("route", "keyword"), [("predict", "methods"), ("compare", "method")])
+def test_a_field_of_another_route_is_refused_in_a_sentence(local: Local, route: str, keyword: str) -> None:
+    methods = {"methods": ["tpt"], "method": "tpt"}
+    assert_refused(ask(local, route, {**ONE, **methods}, form=False, single=True), keyword)
+
+
+def assert_refused(answer: Response, name: str) -> None:
+    assert answer.status_code == 422, answer.text
+    error = answer.json()["error"]
+    assert error["type"] == "refused-field"
+    assert error["message"].startswith(f"{name}: ")
+    assert error["message"].endswith(".")
+
+
+def test_an_unknown_field_is_refused_with_a_suggestion(local: Local) -> None:
+    answer = ask(local, "predict", {**ONE, "covrage": 0.9}, form=False, single=True)
+    assert answer.status_code == 422
+    assert "'coverage'" in answer.json()["error"]["hint"]
+
+
+def test_limits_hold_for_the_budget(local: Local) -> None:
+    too_many = local.service.limits.views + 1
+    for field in ("views", "budget"):
+        answer = ask(local, "predict", {**ONE, field: too_many}, form=False, single=True)
+        assert answer.status_code == 422
+        assert answer.json()["error"]["type"] == "too-many-views"
+
+
+# ---- methods --------------------------------------------------------------------------------------------------------
+
+
+def method_with(part: str) -> str:
+    """A method that the part is in: by itself, or joined with another part."""
+    for name in (part, f"tpt+{part}", f"o-tpt+{part}", *(f"{other}+{part}" for other in known_parts())):
+        try:
+            get_method(name)
+        except OtptError:
+            continue
+        return name
+    pytest.fail(f"The part {part!r} is in no method with one other part; add a method to method_with of this test.")
+
+
+@pytest.mark.parametrize("part", known_parts())
+def test_every_part_works_or_is_refused(local: Local, part: str) -> None:
+    name = method_with(part)
+    request = {**ONE, "method": name, "views": 20}  # of which some objectives need two selected ones
+    if name == "templates":
+        request["templates"] = ["a {}."]
+    if name == "multi-label":
+        request["multi_label"] = True
+    answer = ask(local, "predict", request, form=False, single=True)
+    method = get_method(name)
+    served = method.scope != STREAM and all(preparation.served for preparation in method.preparations)
+    assert answer.status_code == (200 if served else 422), answer.text
+    if served:
+        assert answer.json()["results"][0]["label"] in ANIMALS
+    else:
+        assert repr(name) in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("name", [*INITS, *SYSTEMS])
+def test_requests_name_no_files(local: Local, name: str, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("a secret {}.", encoding="utf-8")
+    settings = (SYSTEMS.get(name) or INITS[name]).settings()
+    for setting, declared in settings.items():
+        if names_file(declared.kind):
+            method = f"{name}[{setting.replace('_', '-')}={secret}]"
+            answer = ask(local, "predict", {**ONE, "method": method}, form=False, single=True)
+            assert answer.status_code == 422, answer.text
+            assert "secret {}" not in answer.text
+
+
+def whole_numbers() -> list[str]:
+    """Methods of which a setting is a huge number."""
+    names = []
+    for part in known_parts():
+        method = get_method(method_with(part))
+        settings = {**method.defaults, **{key: value.default for key, value in method.input_settings.items()}}
+        for setting, default in settings.items():
+            if isinstance(default, int) and not isinstance(default, bool):
+                names.append(f"{method.name}[{setting.replace('_', '-')}=1000000000]")
+    return [*sorted(set(names)), "tpt[steps=1000000000]"]
+
+
+@pytest.mark.parametrize("name", whole_numbers())
+def test_settings_that_take_forever_are_refused(local: Local, name: str) -> None:
+    answer = ask(local, "predict", {**ONE, "method": name}, form=False, single=True)
+    assert answer.status_code == 422, answer.text
+
+
+# ---- prepared texts -------------------------------------------------------------------------------------------------
+
+
+def test_the_key_of_prepared_texts_follows_from_the_records(local: Local) -> None:
+    """Only the seed of the protocol is no part of it."""
+    catalogue, limits = local.service.catalogue, local.service.limits
+    request = PredictRequest(image="", labels=["cat", "dog"], method="tpt")
+    (query,) = catalogue.queries(request, 1, limits)
+    others = {"seed": 7, "views": 5, "augmix": False, "family": "shift", "official_precision": True, "dataset": "dtd"}
+    for name, value in others.items():
+        assert name in Protocol.model_fields
+        protocol = query.protocol.replace(**{name: value})
+        changed = type(query)(query.model, query.task, protocol, query.decision)
+        assert (changed.key == query.key) is (name == "seed"), name
+    again = catalogue.queries(request.model_copy(update={"top": 1}), 1, limits)
+    assert {again[0].key: 1} == {query.key: 1}
