@@ -46,7 +46,7 @@ def read_list(place: Place) -> list[Record]:
     return [Record(line, place.classes.index()[line.partition("/")[0]]) for line in lines]
 
 
-part = {"axis": "objective", "objectives": ["entropy", "their-objective"]}
+part = {"axis": "adapt", "objectives": ["entropy", "their-objective"]}
 register_methods({"parts": {"their-tpt": part}, "field": ["their-init+their-tpt"]})
 register_reader("their-list", read_list)
 register_dataset(
@@ -184,7 +184,7 @@ def test_the_command_line_sees_a_package(site: Path) -> None:
     assert json.loads(done.stdout)["their-init+their-tpt"]["objectives"] == {"entropy": 1.0, "their-objective": 2.0}
     done = call(site, "-m", "otpt", "methods")
     listed = {line.split()[0] for line in done.stdout.splitlines() if line.strip()}
-    assert {"their-init", "their-objective", "their-tpt", "promptsmooth"} <= listed
+    assert {"their-init", "their-tpt", "promptsmooth"} <= listed
     done = call(site, "-m", "otpt", "theircommand", "--help")
     assert (done.returncode, "say it loudly" in done.stdout) == (0, True), done.stderr
     done = call(site, "-m", "otpt", "theircommand", "--loud")
