@@ -137,7 +137,7 @@ class Method(Steps):
             name = attribute.name
             _validated(self.name, name, getattr(self, name), _adapter(name), strict=True)
         for axis, value, registry in self._axes:
-            if not is_registered(value, registry):
+            if not is_registered(value, registry, "methods"):
                 raise unknown(axis, value, registry)
         # in the order of the loss: view objectives first, each kind in the order of the registry
         present = [name for name in OBJECTIVES if name in self.objectives]
@@ -153,7 +153,7 @@ class Method(Steps):
         """Restore a pickled method; another process may not have imported the plugin that it needs."""
         self.__dict__.update(state)
         for _, value, registry in self._axes:
-            is_registered(value, registry)
+            is_registered(value, registry, "methods")
 
     @property
     def _axes(self) -> list[tuple[str, str, Mapping[str, object]]]:
@@ -403,7 +403,7 @@ class Method(Steps):
         if key != "calibrate":
             return self.replace(**{key: _validated(self.name, name, value, _adapter(key))})
         calibrate = _validated(self.name, name, value, TypeAdapter(str))
-        if not is_registered(calibrate, CALIBRATIONS):
+        if not is_registered(calibrate, CALIBRATIONS, "methods"):
             raise unknown("calibrator", calibrate, CALIBRATIONS)
         without = replace(self, calibrate=calibrate, settings={}, temperature=None)
         remaining = {**without.defaults, **without.input_settings}

@@ -79,13 +79,13 @@ register_methods(tomllib.loads(resources.files(__package__).joinpath("methods.to
 
 def published_names() -> tuple[str, ...]:
     """Return the names of the methods in the O-TPT paper, including baselines and combinations."""
-    load_installed_plugins()
+    load_installed_plugins("methods")
     return tuple(_NAMES["published"])
 
 
 def field_names() -> tuple[str, ...]:
     """Return the names of the published methods that are not in the O-TPT paper."""
-    load_installed_plugins()
+    load_installed_plugins("methods")
     return tuple(_NAMES["field"])
 
 
@@ -101,7 +101,7 @@ def field_methods() -> Mapping[str, Method]:
 
 def known_parts() -> Mapping[str, Part]:
     """Return all built-in and registered parts by name, ordered by axis."""
-    load_installed_plugins()
+    load_installed_plugins("methods")
     named = [name for name in _NAMES["parts"] if name in PARTS]
     ordered = [*named, *(name for name in PARTS if name not in named)]
     return {name: PARTS[name] for axis in AXES for name in ordered if PARTS[name].axis == axis}
@@ -149,7 +149,7 @@ def _split(text: str, name: str) -> tuple[Part, str]:
     if match is None:
         raise OtptError(f"The method name {name!r} has misplaced brackets; expected a name such as 'o-tpt[lambda=6]'.")
     part = match[1].strip().lower()
-    if is_registered(part, PARTS):
+    if is_registered(part, PARTS, "methods"):
         return PARTS[part], ",".join(_trimmed(item) for item in (match[2] or "").split(","))
     near = difflib.get_close_matches(part, PARTS, n=3, cutoff=0.5)
     hint = f" Did you mean: {', '.join(near)}?" if near else ""
