@@ -48,6 +48,7 @@ from otpt.methods import (
     check_fit,
     get_method,
     get_methods,
+    refuse_no_methods,
     stream,
     text_state,
 )
@@ -273,7 +274,7 @@ class Classifier:
         return self
 
     @overload
-    def __call__(
+    def __call__(  # type: ignore[overload-overlap]  # a str is iterable
         self,
         images: OneImage,
         candidate_labels: CandidateLabels | None = ...,
@@ -284,7 +285,7 @@ class Classifier:
     ) -> Prediction: ...
 
     @overload
-    def __call__(
+    def __call__(  # type: ignore[overload-overlap]  # a str is iterable
         self,
         images: OneImage,
         candidate_labels: CandidateLabels | None = ...,
@@ -295,7 +296,7 @@ class Classifier:
     ) -> Prediction | Failure: ...
 
     @overload
-    def __call__(
+    def __call__(  # type: ignore[overload-overlap]  # a str is iterable
         self,
         images: ArrayImage,
         candidate_labels: CandidateLabels | None = ...,
@@ -341,7 +342,7 @@ class Classifier:
         )
 
     @overload
-    def predict(
+    def predict(  # type: ignore[overload-overlap]  # a str is iterable
         self,
         images: OneImage,
         *,
@@ -354,7 +355,7 @@ class Classifier:
     ) -> Prediction: ...
 
     @overload
-    def predict(
+    def predict(  # type: ignore[overload-overlap]  # a str is iterable
         self,
         images: OneImage,
         *,
@@ -367,7 +368,7 @@ class Classifier:
     ) -> Prediction | Failure: ...
 
     @overload
-    def predict(
+    def predict(  # type: ignore[overload-overlap]  # a str is iterable
         self,
         images: ArrayImage,
         *,
@@ -437,12 +438,12 @@ class Classifier:
         return next(iter(results)) if one else results
 
     @overload
-    def compare(
+    def compare(  # type: ignore[overload-overlap]  # a str is iterable
         self, images: OneImage, methods: Sequence[str | Method], *, image_id: str | None = ...
     ) -> dict[str, Prediction]: ...
 
     @overload
-    def compare(
+    def compare(  # type: ignore[overload-overlap]  # a str is iterable
         self, images: ArrayImage, methods: Sequence[str | Method], *, image_id: str | None = ...
     ) -> dict[str, Prediction] | list[dict[str, Prediction]]: ...
 
@@ -800,6 +801,7 @@ def read_records(method: str | Method | None, fields: Mapping[str, object]) -> t
     values = dict(fields)
     if method is not None:
         values["method"] = method
+    refuse_no_methods(values)
     records: dict[str, type[Frozen]] = {"task": Task, "protocol": Protocol, "decision": Decision}
     given = {name: values.pop(name) for name in records if name in values}
     for name, record in given.items():
@@ -866,7 +868,8 @@ def load(
                 f"{method!r} is a tag of weights, not a method; write otpt.load('{model}/{method}')."
             ) from None
         raise
-    backbone = load_backbone(model, device=device, **options)
+    load_model: Callable[..., Backbone] = load_backbone
+    backbone = load_model(model, device=device, **options)
     return Classifier(backbone, urls=urls, task=task, protocol=protocol, decision=decision)
 
 

@@ -11,7 +11,6 @@ dimension, (n, W) the shape of a context.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -82,7 +81,7 @@ def predict(
             features = _as_tensor(examples[0], "example features").to(views.dtype)
             labels = torch.as_tensor(np.asarray(examples[1]))
             state = example_state(state, chosen.init, features, labels)
-    settings = (protocol or Protocol()).replace(methods=(chosen,), views=views.shape[1], budget=None)
+    settings = (protocol or Protocol()).replace(methods=(chosen,), views=views.shape[1])
     group = PromptGroup(DEFAULT_PROMPT.name, (chosen,), state, settings, tower)
     if chosen.scope == "stream" or views.device.type != "cpu":
         with one_thread():
@@ -242,7 +241,7 @@ def _stages_of_part(name: str, axis: str, settings: Mapping[str, object] | None)
         known = {"calibrate": CALIBRATIONS, "aggregate": AGGREGATIONS}[axis]
         if name not in known:
             raise unknown({"calibrate": "calibrator", "aggregate": "aggregation"}[axis], name, _listed(axis))
-        method = replace(get_method("zero-shot"), **{"name": name, axis: name})
+        method = get_method("zero-shot").replace(**{"name": name, axis: name})
     elif PARTS[name.partition("[")[0]].axis != axis:
         raise unknown({"calibrate": "calibrator", "aggregate": "aggregation"}[axis], name, _listed(axis))
     method = method.override(values)
@@ -281,7 +280,7 @@ def _as_tensor(values: object, what: str) -> Tensor:
 
 
 def _ndim(values: object) -> int:
-    return values.ndim if isinstance(values, Tensor) else np.ndim(np.asarray(values, dtype=object))  # type: ignore[arg-type]
+    return values.ndim if isinstance(values, Tensor) else np.ndim(np.asarray(values, dtype=object))
 
 
 def _texts_state(

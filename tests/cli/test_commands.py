@@ -107,7 +107,7 @@ def test_train(otpt: Run, model: str, images: Path, method: str) -> None:
     assert code == 0
     assert json.loads(out.splitlines()[-1])["files"] == ["p.safetensors"]
     words = ("predict", images / "cat" / "0.png", "--classes", "cat", "dog", "--backbone", model, "--views", "2")
-    assert otpt(*words, "--methods", method, "--context", "p.safetensors")[0] == 0
+    assert otpt(*words, "--methods", method, "--set", "context=p.safetensors")[0] == 0
 
 
 @pytest.mark.slow

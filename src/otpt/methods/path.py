@@ -144,7 +144,7 @@ class PromptGroup:
         stages: Sequence[Stages],
         views: Tensor,
         starts: Tensor | None,
-        images: Sequence[EncodedImage | None],
+        images: Sequence[EncodedImage[object] | None],
         extras: Extras,
     ) -> list[list[Output]]:
         """Return the outputs of images that need the same views: image by image, one per method."""

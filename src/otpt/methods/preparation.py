@@ -19,8 +19,9 @@ from __future__ import annotations
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import ClassVar, TypeVar
 from typing import Protocol as Interface
 
@@ -298,7 +299,7 @@ def refuse_features(methods: Sequence[Method], origin: str, views: int = 1, prot
     """Raise an :class:`OtptError` for a method that needs more than the features of ``views`` views."""
     place = (protocol or Protocol()).place
     for method in methods:
-        if method.prepared.needs_image or not method.preparation.needs_features:
+        if not method.preparation.needs_features or method.prepared.needs_image:
             raise OtptError(f"Method {method.name!r} needs pixels of images, but {origin!r} contains only features.")
         if views == 1 and method.needs_views(*place):
             raise OtptError(
@@ -315,7 +316,7 @@ def text_state(
     memory_budget: int,
     tunes: bool = False,
     attributes: Mapping[str, Sequence[str]] | None = None,
-    kind: type[PromptState] = PromptState,
+    kind: Callable[..., PromptState] = PromptState,
     **options: object,
 ) -> PromptState:
     """Return the text features of a task's classes under texts; see :func:`otpt.methods.state.prompt_state`."""
@@ -328,8 +329,7 @@ def text_state(
         attributes=attributes,
         memory_budget=memory_budget,
         tunes=tunes,
-        kind=kind,
-        **options,
+        kind=partial(kind, **options),
     )
 
 
