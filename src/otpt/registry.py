@@ -220,21 +220,6 @@ def _kind(default: object) -> object:
     return type(default) if type(default) in (bool, str) else object
 
 
-def _call(function: Function, arguments: Mapping[str, object], settings: Mapping[str, object]) -> object:
-    """Call a function with the arguments and settings that its parameters name."""
-    names = settings_of(function)
-    values = {**arguments, **{name: value for name, value in settings.items() if name in names}}
-    keywords: dict[str, object] = {}
-    for name, parameter in _arguments(function).items():
-        default = parameter.default
-        if is_dataclass(default) and not isinstance(default, type):
-            changes = {setting: values[setting] for setting in _fields_of(default) if setting in values}
-            keywords[name] = replace(default, **changes)
-        elif name in values:
-            keywords[name] = values[name]
-    return function(**keywords)
-
-
 @dataclass(frozen=True)
 class Component:
     """A value on an axis: a registered function, or one that the engine knows by its name.
@@ -284,9 +269,18 @@ class Component:
         return FIRST_PASS in self.parameters
 
     def call(self, available: Mapping[str, object], settings: Mapping[str, object]) -> object:
-        """Call the function with the values that its parameters name."""
+        """Call the function with the arguments and settings that its parameters name."""
         assert self.function is not None
-        return _call(self.function, available, settings)
+        values = {**available, **{name: value for name, value in settings.items() if name in self.settings}}
+        keywords: dict[str, object] = {}
+        for name, parameter in _arguments(self.function).items():
+            default = parameter.default
+            if is_dataclass(default) and not isinstance(default, type):
+                changes = {setting: values[setting] for setting in _fields_of(default) if setting in values}
+                keywords[name] = replace(default, **changes)
+            elif name in values:
+                keywords[name] = values[name]
+        return self.function(**keywords)
 
 
 @dataclass(frozen=True)
