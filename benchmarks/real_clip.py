@@ -29,6 +29,7 @@ from otpt.calibration.conformal import conformal_quantile, conformal_scores, fin
 from otpt.data import FeatureDataset, feature_dataset
 from otpt.errors import OtptError
 from otpt.evaluation.evaluator import stream_order
+from otpt.files import Json
 from otpt.methods import column_facts, get_method
 
 Floats = npt.NDArray[np.float64]
@@ -125,7 +126,9 @@ def run_stream(name: str, data: FeatureDataset, seed: int, stop: float) -> dict[
             return None
         given = {"features": features[i : i + 1], "logits": logits[i : i + 1], "zero_shot": logits[i : i + 1],
                  "text_features": texts, "logit_scale": SCALE, "state": state}  # fmt: skip
-        found[i] = softmax(component.call(given, settings)[0])
+        answer = component.call(given, settings)
+        assert isinstance(answer, Tensor)
+        found[i] = softmax(answer[0])
     seconds = time.process_time() - begun
     return {**scores(found, labels), "seconds": 1000 * seconds / len(order), "bytes": state_bytes(state)}
 
@@ -205,7 +208,8 @@ def calibration_table(benches: Sequence[Bench]) -> str:
             for fit, known, test, labels in splits(bench, count):
                 if len(known) < count:
                     break
-                model, method = {"name": "", "fingerprint": ""}, {"name": "zero-shot", "numbers": {}}
+                model: dict[str, Json] = {"name": "", "fingerprint": ""}
+                method: dict[str, Json] = {"name": "zero-shot", "numbers": {}}
                 facts = column_facts(model, method, bench.test.class_names, {"name": "texts"}, None, False)
                 calibrated = Calibrated(fit_calibration(softmax(fit), known, facts))
                 raw = softmax(test)

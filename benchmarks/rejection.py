@@ -27,7 +27,7 @@ from otpt.data import Dataset, stratified
 from otpt.data.emoji import GROUPS, SHIFTS, emoji_dataset
 from otpt.data.own import image_folder
 from otpt.prompts import MEMORY_BUDGET, Prompt
-from otpt.rejection import SCORES, _text_features, furthest_first, negative_words
+from otpt.rejection import SCORES, furthest_first, negative_words, text_features_of
 
 Floats = npt.NDArray[np.float64]
 
@@ -103,7 +103,7 @@ def halves(clf: Classifier, dataset: Dataset, images: int) -> Iterator[Case]:
     features = clf.embed([each.source for each in chosen], workers=0)
     words = [word for word in negative_words() if word not in {name.lower() for name in dataset.class_names}]
     texts, of_words = (
-        _text_features(clf.backbone, names, Prompt(), MEMORY_BUDGET) for names in (chosen.class_names, words)
+        text_features_of(clf.backbone, names, Prompt(), MEMORY_BUDGET) for names in (chosen.class_names, words)
     )
     classes = sorted(set(chosen.labels))
     for draw in range(DRAWS):

@@ -1,4 +1,4 @@
-"""Write the reference of the command line from the commands' own help texts.
+"""Write the reference of the command line and the stored help pages from the commands themselves.
 
 python docs/command_line.py docs/reference/command-line.md [--check]
 """
@@ -7,41 +7,60 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import os
-import re
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 os.environ["COLUMNS"] = "100"
 
-from otpt.cli import main
+from otpt.cli import pages
+from otpt.cli.app import describe_command
+from otpt.cli.commands import COMMANDS, all_commands, print_commands
+from otpt.cli.pages import Page, print_page
 
 
-def help_of(*words: str) -> str:
-    """The help text of a command."""
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed), contextlib.suppress(SystemExit):
-        main([*words])
-    return printed.getvalue().strip()
+def stored_pages() -> str:
+    """Return the help pages of the built-in commands as JSON."""
+    described: dict[str, Page] = {}
+    for commands in COMMANDS.values():
+        for name, (target, _) in commands.items():
+            described[name] = describe_command(name, target)
+    return json.dumps(described, indent=1, ensure_ascii=False) + "\n"
 
 
-def page() -> str:
-    """The reference: the list of commands, then every command with all its options."""
-    overview = help_of("--help")
-    commands = re.findall(r"^  (\S+(?: \S+)?)  +\S", overview, flags=re.MULTILINE)
+def reference() -> str:
+    """Return the reference: the list of commands, then every command with all its options."""
     parts = [
         "# Command line",
         "Generated from `otpt --help` and `otpt COMMAND --help-all`.",
-        f"```text\n{overview}\n```",
+        _block(partial(print_commands, "")),
     ]
-    for command in commands:
-        parts.append(f"## otpt {command}\n\n```text\n{help_of(*command.split(), '--help-all')}\n```")
+    for commands in all_commands().values():
+        for name, (target, _) in commands.items():
+            page = describe_command(name, target)
+            parts.append(f"## otpt {name}\n\n{_block(partial(print_page, page, complete=True))}")
     return "\n\n".join(parts) + "\n"
 
 
+def _block(show: Callable[[], None]) -> str:
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        show()
+    return f"```text\n{printed.getvalue().strip()}\n```"
+
+
+def main(path: Path, *, check: bool) -> None:
+    """Write both files, or exit with a message if one is not up to date."""
+    files = {path: reference(), Path(pages.__file__).with_name(pages.FILE): stored_pages()}
+    for file, content in files.items():
+        if not check:
+            file.write_text(content, encoding="utf-8")
+        elif file.read_text(encoding="utf-8") != content:
+            sys.exit(f"{file} is not up to date; run: python docs/command_line.py {path}")
+
+
 if __name__ == "__main__":
-    path, made = Path(sys.argv[1]), page()
-    if "--check" not in sys.argv:
-        path.write_text(made, encoding="utf-8")
-    elif path.read_text(encoding="utf-8") != made:
-        sys.exit(f"{path} is not up to date; run: python docs/command_line.py {path}")
+    main(Path(sys.argv[1]), check="--check" in sys.argv)

@@ -274,7 +274,7 @@ class Classifier:
         return self
 
     @overload
-    def __call__(
+    def __call__(  # type: ignore[overload-overlap]  # a str is iterable
         self,
         images: OneImage,
         candidate_labels: CandidateLabels | None = ...,
@@ -285,7 +285,7 @@ class Classifier:
     ) -> Prediction: ...
 
     @overload
-    def __call__(
+    def __call__(  # type: ignore[overload-overlap]  # a str is iterable
         self,
         images: OneImage,
         candidate_labels: CandidateLabels | None = ...,
@@ -296,7 +296,7 @@ class Classifier:
     ) -> Prediction | Failure: ...
 
     @overload
-    def __call__(
+    def __call__(  # type: ignore[overload-overlap]  # a str is iterable
         self,
         images: ArrayImage,
         candidate_labels: CandidateLabels | None = ...,
@@ -342,7 +342,7 @@ class Classifier:
         )
 
     @overload
-    def predict(
+    def predict(  # type: ignore[overload-overlap]  # a str is iterable
         self,
         images: OneImage,
         *,
@@ -355,7 +355,7 @@ class Classifier:
     ) -> Prediction: ...
 
     @overload
-    def predict(
+    def predict(  # type: ignore[overload-overlap]  # a str is iterable
         self,
         images: OneImage,
         *,
@@ -368,7 +368,7 @@ class Classifier:
     ) -> Prediction | Failure: ...
 
     @overload
-    def predict(
+    def predict(  # type: ignore[overload-overlap]  # a str is iterable
         self,
         images: ArrayImage,
         *,
@@ -438,12 +438,12 @@ class Classifier:
         return next(iter(results)) if one else results
 
     @overload
-    def compare(
+    def compare(  # type: ignore[overload-overlap]  # a str is iterable
         self, images: OneImage, methods: Sequence[str | Method], *, image_id: str | None = ...
     ) -> dict[str, Prediction]: ...
 
     @overload
-    def compare(
+    def compare(  # type: ignore[overload-overlap]  # a str is iterable
         self, images: ArrayImage, methods: Sequence[str | Method], *, image_id: str | None = ...
     ) -> dict[str, Prediction] | list[dict[str, Prediction]]: ...
 
@@ -868,7 +868,8 @@ def load(
                 f"{method!r} is a tag of weights, not a method; write otpt.load('{model}/{method}')."
             ) from None
         raise
-    backbone = load_backbone(model, device=device, **options)
+    load_model: Callable[..., Backbone] = load_backbone
+    backbone = load_model(model, device=device, **options)
     return Classifier(backbone, urls=urls, task=task, protocol=protocol, decision=decision)
 
 

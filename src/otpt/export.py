@@ -217,7 +217,7 @@ class Exported(nn.Module):
         method: Method,
         *,
         temperature: float,
-        numbers: Mapping[str, float | bool | str],
+        numbers: Mapping[str, object],
         map: CalibrationMap,
     ) -> None:
         super().__init__()
@@ -225,8 +225,12 @@ class Exported(nn.Module):
         self.bias = bias
         self.aggregate = method.aggregate
         self.temperature = temperature
-        self.fraction = float(numbers.get("mean_fraction", 1.0))
-        self.clean_weight = float(numbers.get("clean_weight", 0.0))
+        fraction = numbers.get("mean_fraction", 1.0)
+        clean_weight = numbers.get("clean_weight", 0.0)
+        assert isinstance(fraction, (int, float))
+        assert isinstance(clean_weight, (int, float))
+        self.fraction = float(fraction)
+        self.clean_weight = float(clean_weight)
         self.kind = map.kind
         self.register_buffer("texts", texts)
         for name in ("temperature", "a", "b", "c", "x", "y", "slopes", "biases"):

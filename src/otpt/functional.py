@@ -11,7 +11,6 @@ dimension, (n, W) the shape of a context.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -242,7 +241,7 @@ def _stages_of_part(name: str, axis: str, settings: Mapping[str, object] | None)
         known = {"calibrate": CALIBRATIONS, "aggregate": AGGREGATIONS}[axis]
         if name not in known:
             raise unknown({"calibrate": "calibrator", "aggregate": "aggregation"}[axis], name, _listed(axis))
-        method = replace(get_method("zero-shot"), **{"name": name, axis: name})
+        method = get_method("zero-shot").replace(**{"name": name, axis: name})
     elif PARTS[name.partition("[")[0]].axis != axis:
         raise unknown({"calibrate": "calibrator", "aggregate": "aggregation"}[axis], name, _listed(axis))
     method = method.override(values)
@@ -281,7 +280,7 @@ def _as_tensor(values: object, what: str) -> Tensor:
 
 
 def _ndim(values: object) -> int:
-    return values.ndim if isinstance(values, Tensor) else np.ndim(np.asarray(values, dtype=object))  # type: ignore[arg-type]
+    return values.ndim if isinstance(values, Tensor) else np.ndim(np.asarray(values, dtype=object))
 
 
 def _texts_state(

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, TypeAlias, cast
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeAlias, cast
 
 import torch
 
@@ -96,7 +96,7 @@ def pipeline(
     image_processor: object = None,
     dtype: str | torch.dtype | None = None,
     torch_dtype: str | torch.dtype | None = None,
-    **options: Any,
+    **options: object,
 ) -> ZeroShotPipeline:
     """Return a replacement of Hugging Face's ``pipeline`` for zero-shot image classification.
 
@@ -132,8 +132,9 @@ def pipeline(
         options["precision"] = _PRECISIONS[name]
     if isinstance(model, str) and _is_hub_name(model):
         model = f"hf:{model}"
+    make: Callable[..., Classifier] = load
     return ZeroShotPipeline(
-        load(model, method, device=device, tokenizer=tokenizer, preprocess=image_processor, **options)
+        make(model, method, device=device, tokenizer=tokenizer, preprocess=image_processor, **options)
     )
 
 

@@ -11,8 +11,9 @@
 
 The decorators below register built-in and user functions alike. A function names what it needs as parameters
 (:data:`AVAILABLE`, :data:`OF_VIEWS`, :data:`OF_TEXTS`). Parameters with a default are its settings: their annotations
-hold the bounds. The function's name, with hyphens, is a part of methods' names; its docstring's first line is the
-summary. ``methods.toml`` names combinations of functions.
+hold the bounds. A default that is a frozen dataclass stands for several settings, its fields. The function's name, with
+hyphens, is a part of methods' names; its docstring's first line is the summary. ``methods.toml`` names combinations of
+functions.
 """
 
 from __future__ import annotations
@@ -21,10 +22,21 @@ import hashlib
 import inspect
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cache, cached_property, wraps
 from types import MappingProxyType
-from typing import Annotated, Any, ClassVar, Protocol, TypeVar, cast, get_type_hints, overload
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    ClassVar,
+    Concatenate,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    cast,
+    get_type_hints,
+    overload,
+)
 
 from pydantic import ConfigDict, Field, TypeAdapter
 
@@ -32,7 +44,14 @@ from otpt.errors import OtptError, describe_error, unknown
 from otpt.plugins import MODULE_PREFIX, restorable
 from otpt.records import Frozen
 
-_Function = TypeVar("_Function", bound=Callable[..., Any])
+if TYPE_CHECKING:  # the command line imports this module without torch
+    from torch import Tensor
+
+Function = Callable[..., object]
+"""Function of an axis, built in or a user's; it names what it needs as parameters."""
+_Function = TypeVar("_Function", bound=Function)
+_Options = ParamSpec("_Options")
+_Value = TypeVar("_Value")
 
 QUESTIONS = {
     "init": "What is the initial prompt? Default: words.",
@@ -108,45 +127,97 @@ OF_TEXTS = ("text_features", "initial_text_features", "attributes")
 texts that each class has in a row (1 unless the init is made of attributes)."""
 
 
-def parameters(function: Callable[..., Any]) -> tuple[str, ...]:
+State = dict[str, object]
+"""What an adaptation carries from image to image; :func:`carried` reads it."""
+
+
+def carried(state: State, name: str, make: Callable[[], _Value]) -> _Value:
+    """Return what a stream carries under a name; ``make`` creates it for the first image.
+
+    >>> state: State = {}
+    >>> carried(state, "labels", list).append(3)
+    >>> state
+    {'labels': [3]}
+    """
+    if name not in state:
+        state[name] = make()
+    return cast(_Value, state[name])
+
+
+def parameters(function: Function) -> tuple[str, ...]:
     """Return the names of the required parameters."""
-    return tuple(name for name, each in _arguments(function).items() if each.default is each.empty)
+    arguments = _arguments(function).items()
+    return tuple(name for name, parameter in arguments if parameter.default is parameter.empty)
 
 
 @cache
-def _arguments(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+def _arguments(function: Function) -> dict[str, inspect.Parameter]:
     kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    return {name: each for name, each in inspect.signature(function).parameters.items() if each.kind in kinds}
+    arguments = inspect.signature(function).parameters.items()
+    return {name: parameter for name, parameter in arguments if parameter.kind in kinds}
 
 
 @dataclass(frozen=True)
 class Setting:
-    """A parameter with a default, which a method may set: ``--set delta=0.3``."""
+    """A parameter with a default, which a method may set: ``--set delta=0.3``.
+
+    Attributes:
+        name: name of the parameter.
+        default: its default value.
+        kind: its type, with bounds if it is ``Annotated``.
+    """
 
     name: str
-    default: Any
-    kind: Any = field(hash=False, compare=False)
+    default: object
+    kind: object = field(hash=False, compare=False)
 
     @cached_property
-    def adapter(self) -> TypeAdapter[Any]:
+    def adapter(self) -> TypeAdapter[object]:
         """Validates values of the parameter."""
-        return TypeAdapter(self.kind, config=ConfigDict(allow_inf_nan=False, arbitrary_types_allowed=True))
+        make: Callable[..., TypeAdapter[object]] = TypeAdapter
+        return make(self.kind, config=ConfigDict(allow_inf_nan=False, arbitrary_types_allowed=True))
 
 
 @cache
-def settings_of(function: Callable[..., Any]) -> Mapping[str, Setting]:
+def settings_of(function: Function) -> Mapping[str, Setting]:
     """Return the settings of a function by name."""
+    hints = _hints(function)
+    settings: dict[str, Setting] = {}
+    for name, parameter in _arguments(function).items():
+        default = parameter.default
+        if default is parameter.empty:
+            continue
+        if is_dataclass(default) and not isinstance(default, type):
+            settings |= _fields_of(default)
+        else:
+            settings[name] = Setting(name, default, hints.get(name, _kind(default)))
+    return settings
+
+
+def _fields_of(record: object) -> dict[str, Setting]:
+    """Return the fields of a dataclass as settings."""
+    assert is_dataclass(record)
+    hints = _hints(type(record))
+    settings = {}
+    for name in (attribute.name for attribute in fields(record)):
+        default = getattr(record, name)
+        settings[name] = Setting(name, default, hints.get(name, _kind(default)))
+    return settings
+
+
+def _hints(annotated: Function) -> dict[str, object]:
+    """Return the annotations of a function or a class; none if those of a user cannot be evaluated."""
     try:
-        hints = get_type_hints(function, include_extras=True)
-    except Exception:  # annotations of a user's function that cannot be evaluated
-        hints = {}
-    given = {name: each.default for name, each in _arguments(function).items() if each.default is not each.empty}
-    return {name: Setting(name, default, hints.get(name, _kind(default))) for name, default in given.items()}
+        return get_type_hints(annotated, include_extras=True)
+    except Exception:
+        return {}
 
 
-def _kind(default: Any) -> Any:
+def _kind(default: object) -> object:
     """Return the type of a parameter without annotation; integers count as floats."""
-    return float if type(default) in (int, float) else type(default) if type(default) in (bool, str) else Any
+    if type(default) in (int, float):
+        return float
+    return type(default) if type(default) in (bool, str) else object
 
 
 @dataclass(frozen=True)
@@ -164,7 +235,7 @@ class Component:
     """
 
     name: str
-    function: Callable[..., Any] | None = None
+    function: Function | None = None
     views: bool = False
     views_if: tuple[str, ...] = ()
     only: Mapping[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
@@ -197,11 +268,19 @@ class Component:
         """Whether all images of a set are seen before the first is predicted."""
         return FIRST_PASS in self.parameters
 
-    def call(self, available: Mapping[str, Any], settings: Mapping[str, Any]) -> Any:
-        """Call the function with the values that its parameters name."""
+    def call(self, available: Mapping[str, object], settings: Mapping[str, object]) -> object:
+        """Call the function with the arguments and settings that its parameters name."""
         assert self.function is not None
-        given = {name: available[name] for name in _arguments(self.function) if name in available}
-        return self.function(**{**given, **{name: settings[name] for name in self.settings if name in settings}})
+        values = {**available, **{name: value for name, value in settings.items() if name in self.settings}}
+        keywords: dict[str, object] = {}
+        for name, parameter in _arguments(self.function).items():
+            default = parameter.default
+            if is_dataclass(default) and not isinstance(default, type):
+                changes = {setting: values[setting] for setting in _fields_of(default) if setting in values}
+                keywords[name] = replace(default, **changes)
+            elif name in values:
+                keywords[name] = values[name]
+        return self.function(**keywords)
 
 
 @dataclass(frozen=True)
@@ -226,34 +305,33 @@ class Objective(Component):
         """Whether it depends on the reference range of the logits."""
         return not {"current_range", "initial_range"}.isdisjoint(self.parameters)
 
-    def __call__(self, available: Mapping[str, Any], settings: Mapping[str, Any]) -> Any:
+    def __call__(self, available: Mapping[str, object], settings: Mapping[str, object]) -> Tensor:
         """Return the value (…) to minimise; ``available`` has the names of :data:`OF_VIEWS` or :data:`OF_TEXTS`."""
-        assert self.function is not None
-        given = {name: available[name] for name in self.parameters}
-        own = {name: value for name, value in settings.items() if name in self.settings}
-        found = self._call_users(given, own) if self.digest else self.function(**given, **own)
-        return -found if self.maximise else found
+        needed = {name: available[name] for name in self.parameters}
+        value = self._call_users(needed, settings) if self.digest else cast("Tensor", self.call(needed, settings))
+        return -value if self.maximise else value
 
-    def _call_users(self, given: Mapping[str, Any], settings: Mapping[str, Any]) -> Any:
+    def _call_users(self, needed: Mapping[str, object], settings: Mapping[str, object]) -> Tensor:
         """Call a user's function, which may raise and return anything."""
-        from torch import Tensor  # the command line imports this module without torch
+        from torch import Tensor
 
-        assert self.function is not None
         name = "logits" if self.on == VIEWS else "text_features"
-        values, where = given[name], f"{name.replace('_', ' ')} of shape {tuple(given[name].shape)}"
+        values = needed[name]
+        assert isinstance(values, Tensor)
+        where = f"{name.replace('_', ' ')} of shape {tuple(values.shape)}"
         try:
-            found = self.function(**given, **settings)
+            result = self.call(needed, settings)
         except Exception as error:
             raise OtptError(f"The objective {self.name!r} failed on {where}: {describe_error(error)}.") from error
         expected = tuple(values.shape[:-2])
-        if not isinstance(found, Tensor) or tuple(found.shape) != expected:
-            returned = describe(found)
-        elif values.requires_grad and not found.requires_grad:
+        if not isinstance(result, Tensor) or tuple(result.shape) != expected:
+            returned = describe(result)
+        elif values.requires_grad and not result.requires_grad:
             returned = "a number without gradient"
-        elif bool(values.isfinite().all()) and not bool(found.isfinite().all()):
+        elif bool(values.isfinite().all()) and not bool(result.isfinite().all()):
             returned = "nan or infinity"
         else:
-            return found
+            return result
         raise OtptError(
             f"The objective {self.name!r} returned {returned} for {where}; expected a tensor of shape {expected}, one "
             "number per image."
@@ -278,7 +356,7 @@ class Part:
     summary: str = ""
     source: str = ""
     caution: str = ""
-    values: Mapping[str, Any] = field(default_factory=dict)
+    values: Mapping[str, object] = field(default_factory=dict)
     objectives: Mapping[str, Weight] = field(default_factory=dict)
     weights: Mapping[str, Weight] = field(default_factory=dict)
     rename: Mapping[str, str] = field(default_factory=dict)
@@ -331,6 +409,8 @@ class Preparation(Frozen):
         }
 
 
+_Component = TypeVar("_Component", bound=Component)
+
 INITS: dict[str, type[Preparation]] = restorable({})
 """Inits by name."""
 SYSTEMS: dict[str, type[Preparation]] = restorable({})
@@ -344,32 +424,32 @@ GATES: dict[str, Component] = restorable({NONE: Component(NONE)})
 PARTS: dict[str, Part] = restorable({})
 
 
-class _Decorator(Protocol):
-    """``@decorator`` and ``@decorator(option=…)``."""
+class Decorator(Protocol[_Options]):
+    """``@decorator`` and ``@decorator(option=…)``; both return the function unchanged."""
 
+    @overload
+    def __call__(self, *args: _Options.args, **options: _Options.kwargs) -> Callable[[_Function], _Function]: ...
     @overload
     def __call__(self, function: _Function, /) -> _Function: ...
-    @overload
-    def __call__(self, **options: Any) -> Callable[[_Function], _Function]: ...
 
 
-def _decorator(register: Callable[..., None]) -> _Decorator:
+def _decorator(register: Callable[Concatenate[Function, _Options], None]) -> Decorator[_Options]:
     """Make a decorator of a function that registers another one."""
 
     @wraps(register)
-    def decorator(function: _Function | None = None, /, **options: Any) -> Any:
-        def apply(function: _Function) -> _Function:
-            register(function, **options)
+    def decorator(function: Function | None = None, /, *args: _Options.args, **options: _Options.kwargs) -> object:
+        def registered(function: Function) -> Function:
+            register(function, *args, **options)
             return function
 
-        return apply if function is None else apply(function)
+        return registered if function is None else registered(function)
 
-    return cast(_Decorator, decorator)
+    return cast(Decorator[_Options], decorator)
 
 
 @_decorator
 def objective(
-    function: Callable[..., Any], *, name: str = "", weight: Weight = 1.0, maximise: bool = False, **part: Any
+    function: Function, /, *, name: str = "", weight: Weight = 1.0, maximise: bool = False, **part: object
 ) -> None:
     """Register an objective (a decorator); ``tpt+name`` minimises it together with TPT's entropy.
 
@@ -394,13 +474,14 @@ def objective(
     name, digest = _checked("objective", function, name, allowed)
     if not {"logits", "text_features"} & set(parameters(function)):
         raise OtptError(f"The objective {name!r} takes neither text_features nor logits; expected one of them.")
-    found = Objective(name, function, digest=digest, maximise=maximise, weight=weight)
-    _add(OBJECTIVES, found, {"axis": "objective", "objectives": {name: weight}, **part})
+    component = Objective(name, function, digest=digest, maximise=maximise, weight=weight)
+    _add(OBJECTIVES, component, {"axis": "objective", "objectives": {name: weight}, **part})
 
 
 @_decorator
 def adaptation(
-    function: Callable[..., Any],
+    function: Function,
+    /,
     *,
     name: str = "",
     gives: str = LOGITS,
@@ -408,7 +489,7 @@ def adaptation(
     views_if: tuple[str, ...] = (),
     shared_texts: bool = False,
     only: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
-    **part: Any,
+    **part: object,
 ) -> None:
     """Register an adaptation (a decorator): a function that returns logits (V, C) of an image's views.
 
@@ -429,7 +510,7 @@ def adaptation(
     if gives not in (LOGITS, TEXTS):
         raise unknown("kind of adaptation", gives, (LOGITS, TEXTS))
     name, digest = _checked("adaptation", function, name, (*BEFORE, STATE, PROMPT_STATE, INPUTS, FIRST_PASS))
-    found = Component(
+    component = Component(
         name,
         function,
         views=needs_views and not views_if,
@@ -439,11 +520,11 @@ def adaptation(
         shared_texts=shared_texts,
         digest=digest,
     )
-    _add(ADAPTATIONS, found, {"axis": "adapt", "adapt": name, **part})
+    _add(ADAPTATIONS, component, {"axis": "adapt", "adapt": name, **part})
 
 
 @_decorator
-def calibrator(function: Callable[..., Any], *, name: str = "", views: bool = False, **part: Any) -> None:
+def calibrator(function: Function, /, *, name: str = "", views: bool = False, **part: object) -> None:
     """Register a function that rescales ``logits`` (…, C) (a decorator); it may also take ``zero_shot`` (…, C).
 
     With ``views`` it is called with all views of one image, (V, C) with the clean view first, and may take the
@@ -459,17 +540,18 @@ def calibrator(function: Callable[..., Any], *, name: str = "", views: bool = Fa
     """
     allowed = (*(AVAILABLE if views else ("logits", "zero_shot")), "base_texts")
     name, digest = _checked("calibrator", function, name, allowed)
-    found = Component(name, function, views, digest=digest)
-    _add(CALIBRATIONS, found, {"axis": "calibrate", "calibrate": name, **part})
+    component = Component(name, function, views, digest=digest)
+    _add(CALIBRATIONS, component, {"axis": "calibrate", "calibrate": name, **part})
 
 
 @_decorator
 def aggregation(
-    function: Callable[..., Any],
+    function: Function,
+    /,
     *,
     name: str = "",
     only: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
-    **part: Any,
+    **part: object,
 ) -> None:
     """Register an aggregation (a decorator): a function of all views that returns probabilities (C,).
 
@@ -483,12 +565,12 @@ def aggregation(
         'median'
     """
     name, digest = _checked("aggregation", function, name, AVAILABLE)
-    found = Component(name, function, views=True, only=only, digest=digest)
-    _add(AGGREGATIONS, found, {"axis": "aggregate", "aggregate": name, **part})
+    component = Component(name, function, views=True, only=only, digest=digest)
+    _add(AGGREGATIONS, component, {"axis": "aggregate", "aggregate": name, **part})
 
 
 @_decorator
-def gate(function: Callable[..., Any], *, name: str = "", **part: Any) -> None:
+def gate(function: Function, /, *, name: str = "", **part: object) -> None:
     """Register a gate (a decorator): a function that says whether an image is adapted (True) or keeps zero-shot.
 
     Example:
@@ -503,37 +585,42 @@ def gate(function: Callable[..., Any], *, name: str = "", **part: Any) -> None:
     _add(GATES, Component(name, function, views=True, digest=digest), {"axis": "gate", "gate": name, **part})
 
 
-def _checked(kind: str, function: Callable[..., Any], name: str, allowed: tuple[str, ...]) -> tuple[str, str]:
+def _checked(kind: str, function: Function, name: str, allowed: tuple[str, ...]) -> tuple[str, str]:
     """Return the name of a function, and its digest if it is a user's; raise for parameters that do not exist."""
-    own = getattr(function, "__name__", "")
-    if not name and not own.isidentifier():
+    identifier = getattr(function, "__name__", "")
+    if not name and not identifier.isidentifier():
         raise OtptError(f"{function!r} has no name that a method could have; expected a function made with 'def'.")
-    name = name or own.replace("_", "-").lower()
-    for each in parameters(function):
-        if each not in allowed:
-            raise OtptError(f"The {kind} {name!r} takes a parameter {each!r}; expected some of {', '.join(allowed)}.")
-    ours = str(function.__module__).partition(".")[0] == "otpt"
-    return name, "" if ours else source_digest(function)
+    name = name or identifier.replace("_", "-").lower()
+    for parameter in parameters(function):
+        if parameter not in allowed:
+            raise OtptError(
+                f"The {kind} {name!r} takes a parameter {parameter!r}; expected some of {', '.join(allowed)}."
+            )
+    built_in = str(function.__module__).partition(".")[0] == "otpt"
+    return name, "" if built_in else source_digest(function)
 
 
-def _add(registry: dict[str, Any], component: Component, part: Mapping[str, Any]) -> None:
+def _add(registry: dict[str, _Component], component: _Component, part: Mapping[str, object]) -> None:
     """Add a component and its part; the same name again only with the same source code."""
-    name, known = component.name, registry.get(component.name)
-    same = known is not None and known.digest == component.digest != ""
-    if not same and (known is not None or name in PARTS):
+    name = component.name
+    registered = registry.get(name)
+    same = registered is not None and registered.digest == component.digest != ""
+    if not same and (registered is not None or name in PARTS):
         axis = PARTS[name].axis if name in PARTS else part["axis"]
         raise OtptError(f"The axis {axis!r} already has a part {name!r}; rename your function.")
     summary = (inspect.getdoc(component.function) or "").partition("\n")[0]
-    registry[name], PARTS[name] = component, make_part(name, {"summary": summary, **part})
+    registry[name] = component
+    PARTS[name] = make_part(name, {"summary": summary, **part})
 
 
-def make_part(name: str, given: Mapping[str, Any]) -> Part:
-    """Return a part from its own fields and fields of a method."""
-    own = {key: value for key, value in given.items() if key in Part.__dataclass_fields__}
-    return Part(name, **own, values={key: value for key, value in given.items() if key not in own})
+def make_part(name: str, table: Mapping[str, object]) -> Part:
+    """Return a part from a table of its own fields and of fields of a method."""
+    make: Callable[..., Part] = Part
+    of_part = {key: value for key, value in table.items() if key in Part.__dataclass_fields__}
+    return make(name, **of_part, values={key: value for key, value in table.items() if key not in of_part})
 
 
-def source_digest(function: Callable[..., Any]) -> str:
+def source_digest(function: Function) -> str:
     """Return 16 hexadecimal digits of a function's source code.
 
     For a plugin it is that of the whole file, whose constants and other functions it may use; for a function without
@@ -549,7 +636,7 @@ def source_digest(function: Callable[..., Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def describe(value: Any) -> str:
+def describe(value: object) -> str:
     """Describe a value in an error message: the shape of an array, the type of anything else.
 
     >>> describe("text")
@@ -559,14 +646,14 @@ def describe(value: Any) -> str:
     return f"a {type(value).__name__}" + ("" if shape is None else f" of shape {tuple(shape)}")
 
 
-def number_for(numbers: Numbers, family: str, dataset: str = "") -> Any:
+def number_for(numbers: _Value | Mapping[str, _Value], family: str, dataset: str = "") -> _Value | float:
     """Return the number for a data set: its own, else that of its family, else that of "others"."""
     if not isinstance(numbers, Mapping):
         return numbers
     return numbers.get(dataset, numbers.get(family, numbers.get(OTHERS, math.nan)))
 
 
-def listed_datasets(settings: Iterable[Numbers]) -> set[str]:
+def listed_datasets(settings: Iterable[object]) -> set[str]:
     """Return the data sets that settings have numbers for."""
     names = {name for numbers in settings if isinstance(numbers, Mapping) for name in numbers}
     return names - {*FAMILIES, OTHERS}

@@ -194,8 +194,8 @@ def certify(
     options: EvaluationOptions = EvaluationOptions(),
 ) -> int:
     """Tune a prompt for each image on noisy copies of it, then certify its class by randomised smoothing: an evaluation
-    whose rows also have a radius. An interrupted run resumes when the command is repeated. Exit code 3 if images could
-    not be read.
+    whose rows also have a radius. The seed of the noise is 3 unless --seeds is given. An interrupted run resumes when
+    the command is repeated. Exit code 3 if images could not be read.
 
     otpt certify my-images/ --methods promptsmooth --set sigma=0.25 samples=1000 --limit 100
     """

@@ -72,6 +72,14 @@ def test_files_agree_and_have_no_columns_that_were_not_asked_for(
     assert NO_PROMISE not in otpt("predict", images, *words, "--reject", "--reject-threshold", "0.1")[2]
 
 
+def test_a_file_of_other_settings_is_not_continued(otpt: Run, images: Path, words: tuple[str, ...]) -> None:
+    words = (*words, "--methods", "o-tpt", "--out", "p.csv")
+    assert otpt("predict", images / "cat", *words, "--set", "lambda=1")[0] == 0
+    code, _, err = otpt("predict", images, *words, "--set", "lambda=2")
+    assert (code, "methods" in err) == (2, True)
+    assert otpt("predict", images, *words, "--set", "lambda=1")[0] == 0
+
+
 def test_an_unreadable_image_is_counted_once_and_truly(
     otpt: Run, images: Path, words: tuple[str, ...], tmp_path: Path
 ) -> None:

@@ -15,7 +15,7 @@ OTPT = [sys.executable, "-m", "otpt"]
 WITHOUT_TORCH = """
 import sys
 from otpt.cli import main
-calls = {"--version": 0, "--help": 0, "evaluate --help-all": 0, "predict x --clases a": 2, "predict x --classes a b": 2}
+calls = {"--version": 0, "--help": 0, "train --help": 0, "evaluate --help-all": 0, "serve --help": 0, "predit": 2}
 for words, code in calls.items():
     assert main(words.split()) == code, words
     assert "torch" not in sys.modules, words

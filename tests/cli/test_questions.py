@@ -80,7 +80,7 @@ def labels_run(folder: Path) -> Path:
     """The run folder of the table; read only."""
     out = folder / "run"
     data = label_table(folder / "labels.csv")
-    otpt.evaluation.evaluate(data, "pocket", out=out, multi_label=True, shard_size=4, threads=1)
+    otpt.evaluation.evaluate(data, "pocket", out=out, shard_size=4, threads=1)
     return out
 
 

@@ -19,7 +19,8 @@ from oracles.runs.evaluation_bench import files
 from oracles.runs.runs_bench import CLASSES, PROMPT, config, fill, output, write_item
 
 from otpt import OtptError
-from otpt.runs import ModelConfig, Run, Scoring, results_frame
+from otpt.runs import ColumnConfig, DatasetConfig, ModelConfig, Run, RunConfig, Scoring, results_frame
+from otpt.runs.config import GROWS, INFORMS
 
 FOUR = ("zero-shot", "tpt", "o-tpt", "radius")
 
@@ -136,6 +137,24 @@ def test_settings_that_change_no_row(tmp_path: Path) -> None:
     assert run.config.commands == ["otpt evaluate tiny", "otpt evaluate again"]
     assert run.config.backbone.name == "tiny"
     assert set(results_frame(run).n_bins) == {15}
+
+
+def test_every_field_decides_unless_it_is_marked() -> None:
+    """A field that somebody adds is compared without further ado."""
+    free = {
+        (record.__name__, name)
+        for record in (RunConfig, ModelConfig, DatasetConfig, ColumnConfig)
+        for name, field in record.model_fields.items()
+        if {GROWS, INFORMS} & set(filter(lambda mark: isinstance(mark, str), field.metadata))
+    }
+    assert free == {
+        ("RunConfig", "scoring"), ("RunConfig", "methods"), ("RunConfig", "datasets"), ("RunConfig", "commands"),
+        ("ModelConfig", "name"), ("DatasetConfig", "columns"), ("ColumnConfig", "images"),
+    }  # fmt: skip
+    request = config()
+    for record in (request, request.backbone, request.datasets[0], request.datasets[0].columns[0]):
+        decisive = set(record.decisive())
+        assert decisive == {name for name in type(record).model_fields if (type(record).__name__, name) not in free}
 
 
 def test_a_stream_takes_other_seeds_but_no_other_images(tmp_path: Path) -> None:

@@ -7,21 +7,22 @@ otpt --help
 
 from __future__ import annotations
 
-import atexit
 import io
 import os
 import signal
 import sys
+import threading
 from collections.abc import Sequence
 from types import FrameType
 
+from otpt._version import __version__
+from otpt.cli.commands import run
+from otpt.cli.terminal import Stopped, say
 
-class Stopped(KeyboardInterrupt):
-    """Raised by SIGINT and SIGTERM; the message completes the line "otpt: stopped"."""
-
-
+_GRACE_SECONDS = 1.0
+"""Time for threads that still compute to finish after a signal."""
 _stopped: list[int] = []
-"""The signals that this process has received."""
+"""Signals that this process has received."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -35,29 +36,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     if arguments is not None:
         return _run(list(arguments))
-    for each in (signal.SIGINT, signal.SIGTERM):
-        if signal.getsignal(each) is not signal.SIG_IGN:  # as nohup and `&` in scripts set it
-            signal.signal(each, _stop)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup and `&` in scripts set it
+            signal.signal(number, _stop)
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="backslashreplace")  # names of files may hold any bytes
     code = _run(sys.argv[1:])
     if _stopped:
-        atexit._run_exitfuncs()
         sys.stdout.flush()
-        os._exit(code)  # without waiting for threads that still compute
+        end = threading.Timer(_GRACE_SECONDS, os._exit, (code,))
+        end.daemon = True
+        end.start()
     return code
 
 
 def _run(words: list[str]) -> int:
     if words == ["--version"]:
-        from otpt._version import __version__
-
         print(f"otpt {__version__}")
         return 0
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # looking for them takes a tenth of a second
     try:
-        from otpt.cli.commands import run
-
         return run(words)
     except KeyboardInterrupt as stopped:
         return _report_stop(str(stopped))
@@ -77,5 +75,5 @@ def _stop(number: int, _frame: FrameType | None) -> None:
 
 
 def _report_stop(message: str = "") -> int:
-    print(f"otpt: stopped{message}", file=sys.stderr, flush=True)
+    say(f"stopped{message}")
     return 128 + (_stopped[0] if _stopped else signal.SIGINT)

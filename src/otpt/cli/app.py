@@ -5,30 +5,67 @@ from __future__ import annotations
 import difflib
 import inspect
 import os
-import textwrap
 import warnings
+from collections.abc import Callable, Iterable
 from importlib import import_module
-from typing import Any, cast
+from typing import get_args
 
-from cyclopts import App, CycloptsError, Parameter, _convert
-from cyclopts.argument import Argument
-from cyclopts.exceptions import MissingArgumentError, UnknownOptionError, UnusedCliTokensError, ValidationError
+from cyclopts import (
+    App,
+    Argument,
+    ArgumentCollection,
+    CoercionError,
+    CycloptsError,
+    Group,
+    MissingArgumentError,
+    Parameter,
+    UnknownOptionError,
+    UnusedCliTokensError,
+    ValidationError,
+)
+from cyclopts.config import Toml
 
-from otpt.cli.commands import ELSEWHERE, HELP, help_width, print_entry
+from otpt.cli.environment import install_hint
+from otpt.cli.pages import Page
 from otpt.cli.terminal import note
 from otpt.errors import OtptError
+from otpt.plugins import load_installed_plugins
+from otpt.registry import INITS, SYSTEMS
 
-SHOWN = ("Arguments", "Options", "Method", "Data", "Model", "Run", "Training")
-"""Groups of options that ``--help`` shows; ``--help-all`` also shows the others."""
+commands: dict[str, tuple[str, str]] = {}
+"""All commands: name → ("module:function", help). The table in :mod:`otpt.cli.commands` fills it."""
+
+ELSEWHERE = {
+    "--model": "write --backbone NAME/TAG",
+    "--pretrained": "write --backbone NAME/TAG",
+    "--dataset": "data sets follow the command without an option",
+    "--dataset-root": "write --data ROOT",
+    "--image": "images follow the command without an option",
+    "--candidate-labels": "write --classes NAME …",
+    "--labels": "write --classes NAME …",
+    "--class-names": "write --classes NAME …",
+    "--batch-size": "leave it out: it changes no number",
+    "--num-workers": "write --threads N, or --workers N for processes",
+    "--lambda": "write --set lambda=…",
+    "--lr": "write --set learning-rate=…",
+    "--amp": "write --precision bf16 or --precision fp16",
+    "--fpp": "write --set fpp-steps=… and so on",
+}
+"""Options of other tools, and what to write instead."""
+
+_HELP = ("--help", "-h", "--help-all")
 _PARAMETER = Parameter(consume_multiple=1, negative=())  # several words per option, "--no-…" only where it is declared
-_convert._converters[int] = int  # cyclopts rounds "1.5"
+_METAVARS = {"int": "N", "float": "X", "Path": "PATH"}
 
 
 def run_command(name: str, target: str, words: list[str]) -> int:
     """Call the function of a command with its arguments; ``OtptError`` for a wrong option."""
     with warnings.catch_warnings():
         warnings.showwarning = lambda message, *_, **__: note(str(message))
-        app, words = _with_config(make_app(f"otpt {name}", target), words)
+        app = make_app(f"otpt {name}", target)
+        words, file = _split_config(words)
+        if file is not None:
+            app.config = (Toml(file, must_exist=True, root_keys=name.split(), use_commands_as_keys=False), *app.config)
         words = ["<stdin>" if word == "-" else word for word in words]  # cyclopts takes "-" for an option
         try:
             command, arguments, _ = app.parse_args(words, exit_on_error=False, print_error=False)
@@ -39,7 +76,6 @@ def run_command(name: str, target: str, words: list[str]) -> int:
 
 def make_app(name: str, target: str, help: str = "") -> App:
     """Return the application of one command; only its module is imported."""
-    module, _, function = target.partition(":")
     app = App(
         name=name,
         help=help,
@@ -47,105 +83,151 @@ def make_app(name: str, target: str, help: str = "") -> App:
         help_flags=(),
         version_flags=(),
         suppress_keyboard_interrupt=False,
-        error_console=cast(Any, object()),  # errors are printed here, not by rich, whose import takes long
+        config=_refuse_fractions,
     )
-    app.default(getattr(import_module(module), function))
+    app.default(_function(name, target))
     return app
 
 
-def _with_config(app: App, words: list[str]) -> tuple[App, list[str]]:
-    """Return the application with the file of ``--config``, and the other words."""
-    at = next((at for at, word in enumerate(words) if word.partition("=")[0] == "--config"), None)
-    if at is None:
-        return app, words
-    from cyclopts.config import Toml
+def _function(name: str, target: str) -> Callable[..., int | None]:
+    """Import the function of a command."""
+    module, _, attribute = target.partition(":")
+    try:
+        function: Callable[..., int | None] = getattr(import_module(module), attribute)
+    except ModuleNotFoundError as error:
+        missing = error.name or ""
+        if missing.partition(".")[0] == module.partition(".")[0]:
+            raise
+        raise OtptError(f"{name} needs {missing}; install it with: {install_hint(missing)}") from None
+    return function
 
-    _, equals, file = words[at].partition("=")
-    rest = words[at + 1 :]
-    file = file if equals else "".join(rest[:1])
+
+def _refuse_fractions(_app: App, _commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
+    """Raise for "1.5" where a whole number is expected, which cyclopts would round."""
+    for argument in arguments:
+        if _contains(argument.hint, int):
+            for token in argument.tokens:
+                if "." in token.value:
+                    raise CoercionError(argument=argument, token=token, target_type=int)
+
+
+def _contains(hint: object, kind: type) -> bool:
+    """Return whether a type is the given one, or a union or tuple of it."""
+    return hint is kind or any(_contains(member, kind) for member in get_args(hint))
+
+
+def _split_config(words: list[str]) -> tuple[list[str], str | None]:
+    """Return the words without ``--config FILE``, and the file."""
+    position = next((i for i, word in enumerate(words) if word.partition("=")[0] == "--config"), None)
+    if position is None:
+        return words, None
+    _, equals, file = words[position].partition("=")
+    after = words[position + 1 :]
+    if not equals:
+        file = "".join(after[:1])
+        after = after[1:]
     if not os.path.isfile(file):
         raise OtptError(f"--config was given {file!r}; expected a TOML file.")
-    keys = app.name[0].split()[1:]
-    app.config = (Toml(file, must_exist=True, root_keys=keys, use_commands_as_keys=False),)
-    return app, words[:at] + (rest if equals else rest[1:])
+    return [*words[:position], *after], file
 
 
 def _sentence(error: CycloptsError, name: str) -> str:
     """Describe a wrong option in one line."""
     text = str(error)
     if isinstance(error, UnknownOptionError):
-        given = str(error.token.keyword or error.token.value).partition("=")[0].replace("_", "-")
-        if difflib.get_close_matches(given, HELP, cutoff=0.8):
-            text = f"Unknown option: {given}. Did you mean --help?"
-        elif given in ELSEWHERE:
-            text = f"Unknown option: {given}; {ELSEWHERE[given]}."
+        text = _unknown_option(str(error.token.keyword or error.token.value)) or text
     elif isinstance(error, MissingArgumentError) and error.argument and not error.argument.tokens:
         text = f"{error.argument.name} is required."
     elif isinstance(error, UnusedCliTokensError):
         text = f"Unexpected argument: {' '.join(error.unused_tokens or ())}."
     elif isinstance(error, ValidationError) and error.argument:
-        given = " ".join(token.value for token in error.argument.tokens)
-        text = f"Invalid value {given!r} for {error.argument.name}. {error.exception_message}"
+        value = " ".join(token.value for token in error.argument.tokens)
+        text = f"Invalid value {value!r} for {error.argument.name}. {error.exception_message}"
     text = " ".join(text.split()).replace(f'Command "otpt {name}" parameter ', "")
     return f"{text} See 'otpt {name} --help'."
 
 
-def print_help(name: str, target: str, *, complete: bool) -> None:
-    """Print the usage, examples and options of a command."""
-    width = help_width()
+def _unknown_option(word: str) -> str | None:
+    """Return a sentence with what to write instead of an option, or None if nothing is known."""
+    option = word.partition("=")[0].replace("_", "-")
+    if difflib.get_close_matches(option, _HELP, cutoff=0.8):
+        return f"Unknown option: {option}. Did you mean --help?"
+    if option in ELSEWHERE:
+        return f"Unknown option: {option}; {ELSEWHERE[option]}."
+    if option.removeprefix("--") in _method_inputs():
+        return f"Unknown option: {option}; write --set {option.removeprefix('--')}=…"
+    return None
+
+
+def _method_inputs() -> set[str]:
+    """Return the names of the inputs of all inits and systems, which are settings of methods."""
+    load_installed_plugins()
+    names: set[str] = set()
+    for preparation in (*INITS.values(), *SYSTEMS.values()):
+        names.update(name.replace("_", "-") for name in preparation.model_fields)
+    return names
+
+
+# ---- help pages -----------------------------------------------------------------------------------------------------
+
+
+def describe_command(name: str, target: str) -> Page:
+    """Return the help page of a command, from its function and options."""
     app = make_app(f"otpt {name}", target)
-    arguments = [each for each in app.assemble_argument_collection() if each.parse and each.show]
-    places = [each for each in arguments if not each.name.startswith("-")]
-    usage = " ".join(f"[{_metavar(each)} …]" if _is_several(each) else _metavar(each) for each in places)
-    print(f"Usage: otpt {name} {usage}{' ' * bool(usage)}[OPTIONS]\n")
+    arguments = [argument for argument in app.assemble_argument_collection() if argument.parse and argument.show]
+    positional = [argument for argument in arguments if not argument.name.startswith("-")]
+    usage = [f"[{_metavar(place)} …]" if _takes_several(place) else _metavar(place) for place in positional]
     text, _, examples = inspect.cleandoc(app.default_command.__doc__ or "").partition("\n\n")
-    print(f"{textwrap.fill(' '.join(text.split()), width)}\n")
-    if examples:
-        print(f"Examples:\n{textwrap.indent(examples, '  ')}\n")
-    groups: dict[str, list[Argument]] = {}
-    for each in arguments:
-        groups.setdefault("Arguments" if each in places else _group(each), []).append(each)
-    for group in SHOWN if not complete else [*SHOWN, *(each for each in groups if each not in SHOWN)]:
-        if group in groups:
-            print(f"{group}:")
-            for each in groups[group]:
-                print_entry(_spelling(each), _help(each), 26)
-            print()
-    hidden = [group.lower() for group in groups if group not in SHOWN]
-    if hidden and not complete:
-        print(textwrap.fill(f"More with --help-all: {', '.join(hidden)}.", width))
+    groups: dict[str, list[tuple[str, str]]] = {}
+    for argument in arguments:
+        title = "Arguments" if argument in positional else _group_title(argument)
+        groups.setdefault(title, []).append((_spelling(argument), _help(argument)))
+    return {
+        "usage": " ".join(["otpt", name, *usage, "[OPTIONS]"]),
+        "text": " ".join(text.split()),
+        "examples": examples.splitlines(),
+        "groups": groups,
+    }
 
 
-def _group(argument: Argument) -> str:
-    groups: Any = argument.parameter.group or ()
-    name = next((getattr(each, "name", str(each)) for each in groups), "")
-    return name if name and name != "Parameters" else "Options"
+def _group_title(argument: Argument) -> str:
+    groups = argument.parameter.group or ()
+    titles = [group.name if isinstance(group, Group) else str(group) for group in _as_tuple(groups)]
+    title = titles[0] if titles else ""
+    return title if title and title != "Parameters" else "Options"
+
+
+def _as_tuple(groups: str | Group | Iterable[str | Group]) -> tuple[str | Group, ...]:
+    return (groups,) if isinstance(groups, (str, Group)) else tuple(groups)
 
 
 def _spelling(argument: Argument) -> str:
     if not argument.name.startswith("-"):
         return _metavar(argument)
-    value = "" if argument.token_count()[0] == 0 or "bool" in str(argument.hint) else f" {_metavar(argument)}"
-    return f"{', '.join(argument.names)}{value}{' …' if value and _is_several(argument) else ''}"
+    is_flag = argument.token_count()[0] == 0 or "bool" in str(argument.hint)
+    value = "" if is_flag else f" {_metavar(argument)}"
+    dots = " …" if value and _takes_several(argument) else ""
+    return f"{', '.join(argument.names)}{value}{dots}"
 
 
 def _metavar(argument: Argument) -> str:
     if argument.parameter.metavar:
         return str(argument.parameter.metavar)
-    if choices := argument.get_choices():
+    choices = argument.get_choices()
+    if choices:
         return "|".join(choices)
-    kinds = {"int": "N", "float": "X", "Path": "PATH"}
     hint = str(argument.hint)
-    return next((short for kind, short in kinds.items() if kind in hint), argument.name.lstrip("-").upper())
+    return next((short for kind, short in _METAVARS.items() if kind in hint), argument.name.lstrip("-").upper())
 
 
-def _is_several(argument: Argument) -> bool:
+def _takes_several(argument: Argument) -> bool:
     return bool(argument.token_count()[1]) and argument.parameter.consume_multiple != (0, 1)
 
 
 def _help(argument: Argument) -> str:
-    text, default = argument.parameter.help or "", argument.field_info.default
-    if isinstance(default, (int, float, str, tuple)) and not isinstance(default, bool) and default not in ("", ()):
-        words = " ".join(map(str, default)) if isinstance(default, tuple) else default
-        text += f" (default: {words})" if "default" not in text else ""
-    return text
+    text = argument.parameter.help or ""
+    default = argument.field_info.default
+    if "default" in text or isinstance(default, bool) or not isinstance(default, (int, float, str, tuple)):
+        return text
+    shown = " ".join(map(str, default)) if isinstance(default, tuple) else str(default)
+    return f"{text} (default: {shown})" if shown else text

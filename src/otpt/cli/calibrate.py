@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-import otpt
+from otpt.calibration import Calibration
+from otpt.calibration.maps import DEFAULT, MAPS
 from otpt.cli import options as o
-from otpt.cli.evaluate import EvaluationOptions, say_incomplete
+from otpt.cli.evaluate import EvaluationOptions, RunOptions, say_incomplete
 from otpt.cli.terminal import print_json, print_table
 from otpt.errors import OtptError
-from otpt.settings import DEFAULT_METHOD, MULTI_LABEL
+from otpt.evaluation import calibrate_run
+from otpt.methods import DEFAULT_METHOD, MULTI_LABEL
+from otpt.report.figures import draw_before_after, save, styled
+from otpt.runs import Run
+
+
+@o.option_group("Options")
+class FitOptions(o.Options):
+    """How the calibration is fitted."""
+
+    maps: Annotated[
+        o.Several, o.option("candidates next to identity: temperature, beta, isotonic (the default), bias, vector")
+    ] = None
+    figure: Annotated[Path | None, o.figure("reliability before and after: .png, .svg or .pdf", "--figure")] = None
+    raps_penalty: Annotated[float, o.option("penalty of RAPS")] = 0.01
+    raps_ranks: Annotated[int, o.option("classes without that penalty")] = 5
 
 
 def calibrate(
@@ -22,12 +38,7 @@ def calibrate(
     methods: Annotated[
         str | None, o.methods("method to calibrate (default: the run's only method, or the default of 'otpt predict')")
     ] = None,
-    maps: Annotated[
-        o.Several, o.option("candidates next to identity: temperature, beta, isotonic (the default), bias, vector")
-    ] = None,
-    figure: Annotated[Path | None, o.figure("reliability before and after: .png, .svg or .pdf", "--figure")] = None,
-    raps_penalty: Annotated[float, o.option("penalty of RAPS")] = 0.01,
-    raps_ranks: Annotated[int, o.option("classes without that penalty")] = 5,
+    fit: FitOptions = FitOptions(),
     name: Annotated[str | None, o.option("data set of a run with several", "--dataset", metavar="NAME")] = None,
     folder: Annotated[Path | None, o.option("run folder (default: runs/…)", "--run", metavar="RUN")] = None,
     multi_label: Annotated[
@@ -41,44 +52,65 @@ def calibrate(
     otpt calibrate my-images/ --methods confident-half --out cal.json
     otpt calibrate runs/main --methods o-tpt --out cal.json --figure cal.png
     """
-    run = otpt.runs.Run(dataset) if (Path(dataset) / "config.json").is_file() else None
-    if (multi_label or (run and run.multi_label)) and (figure or maps):
-        raise OtptError("--figure and --maps need one label per image; leave them out.")
+    run = Run(dataset) if (Path(dataset) / "config.json").is_file() else None
+    several_labels = multi_label or (run is not None and run.multi_label)
+    if several_labels and fit != FitOptions():
+        raise OtptError("--figure, --maps and --raps-… need one label per image; leave them out.")
     if len(options.seeds or ()) > 1:
         raise OtptError(f"--seeds was given {len(options.seeds or ())} seeds; a calibration is fitted on one.")
     code = 0
-    if run is None:
+    if run is not None:
+        _refuse_options(options, folder, multi_label)
+    else:
+        if name is not None:
+            raise OtptError(f"--dataset was given {name!r}, but it selects a data set of a run; leave it out.")
         chosen = options.method.methods([methods or (MULTI_LABEL if multi_label else DEFAULT_METHOD)])
         options = replace(options, run=replace(options.run, save_probabilities=not multi_label))
-        several: dict[str, Any] = {"multi_label": True} if multi_label else {}
-        result = options.evaluate([dataset], chosen, out=folder, **several)
-        run, methods, code = result.run, chosen[0].name, say_incomplete(result)
+        result = options.evaluate([dataset], chosen, out=folder, multi_label=multi_label)
+        run = result.run
+        methods = chosen[0].name
+        code = say_incomplete(result)
         name = run.datasets[0].name
-    calibration = otpt.evaluation.calibrate_run(
+    calibration = calibrate_run(
         run,
         dataset=name,
         method=methods,
         prompt=options.method.prompt,
         seed=options.seeds[0] if options.seeds else None,
-        maps=maps,
-        penalty=raps_penalty,
-        free_ranks=raps_ranks,
+        maps=fit.maps,
+        penalty=fit.raps_penalty,
+        free_ranks=fit.raps_ranks,
     )
     calibration.write(out)
-    if figure is not None:
-        _draw(calibration, figure)
+    if fit.figure is not None:
+        _draw(calibration, fit.figure)
     if options.run.json:
         whole = calibration.as_dict()
         shown = {key: whole[key] for key in ("labels", "map", "cross_validation", "reliability")}
         print_json({"file": str(out), "method": calibration.method, **shown})
     else:
-        _print(calibration, out, maps)
+        _print(calibration, out, fit.maps)
     return code
 
 
-def _print(calibration: otpt.calibration.Calibration, out: Path, maps: o.Several) -> None:
-    from otpt.calibration.maps import DEFAULT, MAPS
+def _refuse_options(options: EvaluationOptions, folder: Path | None, multi_label: bool) -> None:
+    """Raise for an option of an evaluation, which a finished run does not need."""
+    used = EvaluationOptions(
+        seeds=options.seeds, method=o.MethodOptions(prompt=options.method.prompt), run=RunOptions(json=options.run.json)
+    )
+    unused = [name for name, value in (("run", folder), ("multi-label", multi_label)) if value]
+    for group in fields(options):
+        ours, theirs = getattr(options, group.name), getattr(used, group.name)
+        if isinstance(ours, o.Options) and ours != theirs:
+            unused += [name for name, value in ours.given().items() if theirs.given().get(name) != value]
+    if unused:
+        raise OtptError(
+            f"--{unused[0].replace('_', '-')} was given, but the run is finished; give it to 'otpt evaluate', or leave "
+            "it out."
+        )
 
+
+def _print(calibration: Calibration, out: Path, maps: o.Several) -> None:
     classes = len(calibration.class_names)
     rows = [[metric.title, *metric.cells()] for metric in calibration.held_out]
     heading = f"{calibration.method}, {calibration.labels} labels"
@@ -91,9 +123,7 @@ def _print(calibration: otpt.calibration.Calibration, out: Path, maps: o.Several
     print(f"The calibration is in {str(out)!r}; use it with --calibration, on other images than these.")
 
 
-def _draw(calibration: otpt.calibration.Calibration, path: Path) -> None:
-    from otpt.report.figures import draw_before_after, save, styled
-
+def _draw(calibration: Calibration, path: Path) -> None:
     metrics = {metric.name: metric.words() for metric in calibration.held_out}
     ece, nll = ("label_ece", "label_nll") if calibration.multi_label else ("debiased_ece", "nll")
     words = {

@@ -9,9 +9,9 @@ from __future__ import annotations
 import time
 import timeit
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import open_clip
 import torch
@@ -116,11 +116,18 @@ class _PeakMemory(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.peak = 0
-        self._alive: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._alive: weakref.WeakSet[torch.UntypedStorage] = weakref.WeakSet()
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self,
+        func: Callable[..., object],
+        types: Sequence[type],
+        args: Sequence[object] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> object:
         out = func(*args, **(kwargs or {}))
-        self._alive.update(each.untyped_storage() for each in tree_leaves(out) if isinstance(each, torch.Tensor))
+        tensors = [leaf for leaf in tree_leaves(out) if isinstance(leaf, torch.Tensor)]
+        self._alive.update(tensor.untyped_storage() for tensor in tensors)
         self.peak = max(self.peak, sum(storage.nbytes() for storage in self._alive))
         return out
 

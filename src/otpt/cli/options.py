@@ -1,41 +1,89 @@
 """Options that several commands share, each declared once.
 
-Options that are fields of :class:`otpt.settings.Settings` take their help and default from there.
+Options that are fields of a record (:class:`otpt.Task`, :class:`otpt.Protocol`, :class:`otpt.Decision`,
+:class:`otpt.evaluation.Evaluation`) take help text, type, bounds and default from there, and go to that field.
 """
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, dataclass_transform, get_type_hints
+from types import UnionType
+from typing import (
+    Annotated,
+    Literal,
+    TypedDict,
+    TypeVar,
+    Union,
+    Unpack,
+    dataclass_transform,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
+import torch
 from cyclopts import Parameter, validators
 
-import otpt
+from otpt import backbones, data
+from otpt.backbones import Backbone
+from otpt.calibration import read_calibration
+from otpt.classifier import read_records
 from otpt.cli.terminal import note
+from otpt.data import ClassList, Dataset
+from otpt.decision import Decision
 from otpt.errors import OtptError
-from otpt.settings import Settings
+from otpt.evaluation import Evaluation, LocalEngine, ProcessEngine
+from otpt.evaluation.ray import RayEngine
+from otpt.features import FeatureCache
+from otpt.files import read_text
+from otpt.methods import Method, Protocol, Task, get_methods, load_plugin
+from otpt.prompts import Prompt, Templates
+from otpt.records import Frozen
+from otpt.rejection import NO_PROMISE
+from otpt.report import Results, open_results
 
 DEFAULT_BACKBONE = "ViT-B-16/openai"
+RECORDS: tuple[type[Frozen], ...] = (Task, Protocol, Decision, Evaluation)
+FIELDS = frozenset(name for record in RECORDS for name in record.keywords())
+"""Keywords of the records; an option of the same name goes to that field."""
 
 T = TypeVar("T")
 
 
-def option(help: str, *names: str, at_least: float | None = None, **more: Any) -> Parameter:
+class ParameterOptions(TypedDict, total=False):
+    """Keywords of ``cyclopts.Parameter`` that options use."""
+
+    group: str
+    metavar: str
+    negative: str
+    consume_multiple: tuple[int, int]
+    validator: Callable[..., object] | tuple[Callable[..., object], ...]
+
+
+def option(help: str, *names: str, at_least: float | None = None, **more: Unpack[ParameterOptions]) -> Parameter:
     """Return an option with its help."""
     if at_least is not None:
         more["validator"] = validators.Number(gte=at_least)
     return Parameter(name=names or None, help=help, **more)
 
 
-def setting(field: str, *names: str, **more: Any) -> Parameter:
-    """Return an option for a field of Settings, with its description as help."""
-    found = Settings.model_fields[field]
-    text, default = found.description or "", found.default
-    if "default" not in text and type(default) in (int, float, str):
+def setting(record: type[Frozen], field: str, *names: str, **more: Unpack[ParameterOptions]) -> Parameter:
+    """Return an option for a field of a record, with its description, default and bounds."""
+    info = record.model_fields[field]
+    text = info.description or ""
+    default = " ".join(map(str, info.default)) if isinstance(info.default, tuple) else info.default
+    if "default" not in text and type(default) in (int, float, str) and default != "":
         text += f" (default: {default})"
+    bounds: dict[str, float] = {}
+    for constraint in info.metadata:
+        for bound, keyword in (("ge", "gte"), ("gt", "gt"), ("le", "lte"), ("lt", "lt")):
+            if hasattr(constraint, bound):
+                bounds[keyword] = getattr(constraint, bound)
+    if bounds:
+        more.setdefault("validator", validators.Number(**bounds))
     return option(text, *names, **more)
 
 
@@ -55,12 +103,13 @@ def out(help: str, metavar: str = "FILE", *suffixes: str) -> Parameter:
     return option(help, "--out", "-o", metavar=metavar, validator=checks)
 
 
-def check_folder(_: Any, given: Path | tuple[Path, ...] | None) -> None:
+def check_folder(_type: type, value: Path | tuple[Path, ...] | None) -> None:
     """Fail before any work if the folder of an output cannot be made."""
-    for path in given if isinstance(given, tuple) else (given,):
-        above = next(each for each in path.absolute().parents if each.exists()) if path else Path()
-        if not above.is_dir():
-            raise ValueError(f"{str(above)!r} is not a folder.")
+    paths = value if isinstance(value, tuple) else () if value is None else (value,)
+    for path in paths:
+        nearest = next(folder for folder in path.absolute().parents if folder.exists())
+        if not nearest.is_dir():
+            raise ValueError(f"{str(nearest)!r} is not a folder.")
 
 
 def file_or_folder(help: str) -> Parameter:
@@ -73,36 +122,69 @@ def figure(help: str, *names: str) -> Parameter:
     return option(help, *names, metavar="FILE", validator=validators.Path(dir_okay=False, ext=("png", "svg", "pdf")))
 
 
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Base class of groups of options; None and () mean that an option was not given."""
+
+    def given(self) -> dict[str, object]:
+        """Return the given options by name, without those of groups inside."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {
+            name: value
+            for name, value in values.items()
+            if value is not None and value != () and not isinstance(value, Options)
+        }
+
+    def keywords(self) -> dict[str, object]:
+        """Return the given options that are fields of a record, as keywords of the records."""
+        return {name: value for name, value in self.given().items() if name in FIELDS}
+
+
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 def option_group(title: str | None = None) -> Callable[[type[T]], type[T]]:
     """Make a class of options a frozen dataclass under a heading.
 
-    Options without a help text are fields of Settings; None means that the option was not given.
+    An option named like a field of a record has its type, and its help text unless another one is declared.
     """
 
     def make(cls: type[T]) -> type[T]:
         hints = get_type_hints(cls, include_extras=True)
         for name in cls.__annotations__:
-            if title is not None and not hasattr(hints[name], "__metadata__"):
-                cls.__annotations__[name] = Annotated[hints[name], setting(name)]
+            if title is not None:
+                cls.__annotations__[name] = _complete_hint(name, hints[name])
         return Parameter(name="*", group=title)(dataclass(frozen=True, kw_only=True)(cls))
 
     return make
 
 
-def given(options: Any, names: Collection[str] = Settings.model_fields) -> dict[str, Any]:
-    """Return the given options of a group that are named after a field."""
-    own = {each.name: getattr(options, each.name) for each in fields(options) if each.name in names}
-    return {name: value for name, value in own.items() if value is not None and value != ()}
+def _complete_hint(name: str, hint: object) -> object:
+    """Add the help text of a record's field to the type of an option, and narrow the type to that of the field."""
+    record = next((record for record in RECORDS if name in record.model_fields), None)
+    if record is None:
+        return hint
+    declared, *metadata = get_args(hint) if get_origin(hint) is Annotated else (hint, setting(record, name))
+    plain = _plain_type(record.model_fields[name].annotation)
+    if plain is not None and _plain_type(declared) is not None:
+        declared = plain | None  # type: ignore[operator]
+    return Annotated[declared, *metadata]
+
+
+def _plain_type(hint: object) -> object:
+    """Return the first number, string, flag or choice of a type, or None."""
+    is_union = get_origin(hint) in (Union, UnionType)
+    for member in get_args(hint) if is_union else (hint,):
+        if member in (bool, int, float, str) or get_origin(member) is Literal:
+            return member
+    return None
 
 
 Several = tuple[str, ...] | None
 Numbers = tuple[int, ...] | None
 Flag = bool | None
 
-Methods = Annotated[Several, setting("methods", "--methods", "--method", metavar="NAME")]
+Methods = Annotated[Several, setting(Protocol, "methods", "--methods", "--method", metavar="NAME")]
 Seeds = Annotated[Numbers, seeds("seeds of the views (default: 0)")]
-Seed = Annotated[int, setting("seed", "--seeds", "--seed")]
+Seed = Annotated[int, setting(Protocol, "seed", "--seeds", "--seed")]
 ChosenMethods = Annotated[Several, methods("only these methods of the runs")]
 ChosenSeeds = Annotated[Numbers, seeds("only these seeds of the runs")]
 ChosenDatasets = Annotated[Several, option("only these data sets of the runs", metavar="NAME")]
@@ -113,7 +195,7 @@ Classes = Annotated[
 Name = Annotated[str, option("a data set as for 'otpt evaluate'", metavar="DATASET")]
 Runs = Annotated[Path, option("run folders", metavar="RUN")]
 Data = Annotated[Path | None, option("folder with the data sets", metavar="ROOT")]
-Limit = Annotated[int | None, option("only N images of each set, all classes in proportion")]
+Limit = Annotated[int | None, setting(Evaluation, "limit")]
 Json = Annotated[bool, option("print JSON")]
 Device = Annotated[str, option("auto, cpu, cuda, cuda:1 or mps")]
 Precision = Annotated[str, option("float32, bf16 or fp16 (image tower), bf16-both or fp16-both, float64")]
@@ -134,11 +216,13 @@ Intervals = Annotated[
 
 def optional(words: tuple[T, ...] | None, default: T) -> T | None:
     """Return the value of an option with an optional value, or None if it was not given."""
-    return None if words is None else words[0] if words else default
+    if words is None:
+        return None
+    return words[0] if words else default
 
 
 @option_group("Model")
-class ModelOptions:
+class ModelOptions(Options):
     """Which model, and where it runs."""
 
     chosen: Annotated[
@@ -159,135 +243,166 @@ class ModelOptions:
 
     @property
     def backbone(self) -> str:
-        """The name of the model."""
+        """Name of the model."""
         return self.chosen or DEFAULT_BACKBONE
 
-    def load(self, device: str | None = None, *, backbone: str | None = None) -> otpt.Backbone:
+    def load(self, device: str | None = None, *, backbone: str | None = None) -> Backbone:
         """Load the model, or another one with the same options. Worker processes receive this method."""
-        options = asdict(self) | {"device": device or self.device}
-        del options["chosen"]
-        return otpt.backbones.load_backbone(backbone or self.backbone, **options)
+        return backbones.load_backbone(
+            backbone or self.backbone,
+            device=device or self.device,
+            precision=self.precision,
+            compile=self.compile,
+            architecture=self.architecture,
+            quick_gelu=self.quick_gelu,
+        )
 
 
 _START = "Prompt and initial values"
 _WEIGHTS = "Weights and rounding"
 
+Calibrations = Annotated[tuple[Path, ...], setting(Decision, "calibrations", group="Method", metavar="FILE")]
+Texts = Annotated[
+    Several,
+    option("sentences with {} for the class name, averaged, in place of a prompt", group=_START, metavar="TEXT|@FILE"),
+]
+
 
 @option_group("Method")
-class MethodOptions:
-    """Prompts, views and numbers of the methods."""
+class SettingOptions(Options):
+    """Prompts and settings of the methods."""
 
     set: Annotated[
-        tuple[str, ...], option("numbers of the methods: lambda=6, steps=2, learning-rate=0.01 …", metavar="NAME=VALUE")
+        tuple[str, ...],
+        option(
+            "settings of the methods: lambda=6, learning-rate=0.01, context=FILE …; of one part: coop.context=FILE",
+            metavar="NAME=VALUE",
+        ),
     ] = ()
-    prompt: Annotated[str | None, setting("prompts", metavar="WORDS")] = None
+    prompt: Annotated[str | None, setting(Evaluation, "prompts", metavar="WORDS")] = None
     views: int | None = None
-    budget: int | None = None
-    augmix: Annotated[Flag, setting("augmix", negative="--no-augmix", group=_WEIGHTS)] = None
-    family: Annotated[Literal["fine-grained", "shift"] | None, setting("family", group=_WEIGHTS)] = None
-    official_precision: Annotated[Flag, setting("official_precision", group=_WEIGHTS)] = None
+    family: Annotated[str | None, setting(Protocol, "family", group=_WEIGHTS)] = None
     prompt_tokens: Annotated[
         int | None, option("tokens of the prompt to tune, if words are not single tokens", group=_START)
     ] = None
-    contexts: Annotated[Several, setting("contexts", "--context", group=_START, metavar="FILE")] = None
-    attributes: Annotated[str | None, setting("attributes", group=_START, metavar="FILE")] = None
-    templates: Annotated[Several, setting("templates", group=_START, metavar="TEXT|@FILE")] = None
-    fpp: Annotated[Several, setting("fpp", group=_START, metavar="NAME=VALUE")] = None
     plugin: Annotated[Plugins, Parameter(group=_START)] = ()
 
-    def methods(self, names: Sequence[str]) -> tuple[otpt.Method, ...]:
-        """Load the plugins, look the methods up, and apply ``--set`` to each method that has the setting."""
-        for path in self.plugin:
-            otpt.load_plugin(path)
-        found = otpt.methods.get_methods(names)
-        settings = pairs(self.set, "--set", "lambda=6")
-        if "calibrate" in settings:  # first, since a temperature may come with it
-            calibration = {"calibrate": settings.pop("calibrate")}
-            found = tuple(method.override(calibration) for method in found)
-        for name, value in settings.items():
-            if not any(method.has_setting(name) for method in found):
-                found[0].override({name: value})  # raises, and says why
-        return tuple(
-            method.override({name: value for name, value in settings.items() if method.has_setting(name)})
-            for method in found
-        )
-
-    def settings(self, methods: Sequence[otpt.Method]) -> dict[str, Any]:
-        """Return the given fields of Settings; ``OtptError`` for options that no method uses."""
-        from otpt.methods.method import INITS
-
-        found = given(self)
-        if "budget" in found and "views" in found:
-            raise OtptError("--views and --budget were given; expected one of them.")
+    def keywords(self) -> dict[str, object]:
+        """Return the given fields of records."""
+        values = super().keywords()
         if self.prompt is not None:
-            found["prompts"] = (otpt.Prompt(self.prompt, tokens=self.prompt_tokens),)
+            values["prompt"] = Prompt(self.prompt, tokens=self.prompt_tokens)
         elif self.prompt_tokens is not None:
             raise OtptError("--prompt-tokens was given without --prompt; expected both.")
-        used = {INITS[method.init].uses for method in methods}
-        for name in ("templates", "fpp"):
-            if name in found and name not in used:
+        return values
+
+    def methods(self, names: Sequence[str]) -> tuple[Method, ...]:
+        """Load the plugins and return the methods with the settings of ``--set``."""
+        self.load_plugins()
+        return self.with_settings(get_methods(names))
+
+    def load_plugins(self) -> None:
+        """Load the files of ``--plugin``, whose functions become parts of method names."""
+        for path in self.plugin:
+            load_plugin(path)
+
+    def with_settings(self, methods: Sequence[Method]) -> tuple[Method, ...]:
+        """Apply ``--set`` to each method that has the setting, and ``PART.NAME=VALUE`` to those with the part."""
+        changed = list(methods)
+        settings = pairs(self.set, "--set", "lambda=6")
+        for name in sorted(settings, key=lambda name: name != "calibrate"):  # a temperature may come with it
+            part, _, setting = name.rpartition(".")
+            positions = [i for i, method in enumerate(changed) if not part or part in _parts(method)]
+            if not positions:
                 named = ", ".join(method.name for method in methods)
-                raise OtptError(f"--{name} was given, but no method starts from the part {name!r} ({named}).")
-        if "templates" in found:
-            words = found["templates"]
-            name = Path(words[0][1:]).stem if len(words) == 1 and words[0].startswith("@") else "templates"
-            found["templates"] = otpt.prompts.Templates(name, read_lines(words, "template file"))
-        if "fpp" in found:
-            numbers = pairs(found["fpp"], "--fpp", "steps=200")
-            found["fpp"] = {name.replace("-", "_"): value for name, value in numbers.items()}
-        return found
+                raise OtptError(f"--set was given {name!r}, but no method has the part {part!r} ({named}).")
+            accepting = [i for i in positions if changed[i].has_setting(setting)]
+            for i in accepting or positions[:1]:  # a method without the setting raises, and says why
+                changed[i] = changed[i].override({setting: settings[name]})
+        return tuple(changed)
+
+    def read_records(
+        self, class_list: ClassList | None, values: Mapping[str, object]
+    ) -> tuple[Task, Protocol, Decision]:
+        """Return the records of a classifier from keywords and these options.
+
+        The settings in the file of a class list apply where no option is given. Without methods, the task decides.
+        """
+        values = {**values, **self.keywords()}
+        if class_list is not None:
+            values["classes"] = class_list.names
+            values.setdefault("family", class_list.family)
+            if class_list.prompt is not None and "templates" not in values:
+                values.setdefault("prompt", class_list.prompt)
+        task, protocol, decision = read_records(None, values)
+        protocol = protocol.for_task(task)
+        protocol = protocol.replace(methods=self.with_settings(protocol.methods))
+        if class_list is not None and class_list.augmix is not None:
+            protocol = protocol.with_recipe(replace(protocol.recipe, augmix=class_list.augmix))
+        return task, protocol, decision
+
+
+def _parts(method: Method) -> set[str]:
+    """Return the names of the parts that a method consists of."""
+    axes = (method.init, method.adapt, method.calibrate, method.aggregate, method.gate)
+    return {method.name, *axes, *method.objectives}
+
+
+@option_group("Method")
+class MethodOptions(SettingOptions):
+    """Prompts, views and settings of the methods."""
+
+    budget: int | None = None
+    augmix: Annotated[Flag, setting(Protocol, "augmix", negative="--no-augmix", group=_WEIGHTS)] = None
+    official_precision: Annotated[Flag, setting(Protocol, "official_precision", group=_WEIGHTS)] = None
 
 
 @option_group("Prediction sets and abstention")
-class CalibrationOptions:
-    """Calibration files, and what they are used for."""
+class DecisionOptions(Options):
+    """Calibration files, and what is done with probabilities."""
 
-    calibration: Annotated[tuple[Path, ...], setting("calibrations", group="Method", metavar="FILE")] = ()
+    calibration: Calibrations = ()
     coverage: float | None = None
-    sets: Literal["lac", "aps", "raps"] | None = None
+    sets: str | None = None
     mondrian: Flag = None
     risk: float | None = None
     guarantee: float | None = None
-    reject: Annotated[Several, setting("reject", consume_multiple=(0, 1), metavar="[SCORE]", group="Rejection")] = None
-    reject_threshold: Annotated[float | None, setting("reject_threshold", group="Rejection")] = None
+    reject: Annotated[
+        Several, setting(Decision, "reject", consume_multiple=(0, 1), metavar="[SCORE]", group="Rejection")
+    ] = None
+    reject_threshold: Annotated[float | None, setting(Decision, "reject_threshold", group="Rejection")] = None
 
-    def settings(self) -> dict[str, Any]:
-        """Return the given fields of Settings, with the calibration files read."""
-        requested = given(self, ("coverage", "mondrian", "risk", "sets", "guarantee"))
-        if requested and not self.calibration:
-            raise OtptError(f"--{next(iter(requested))} was given without --calibration, a file of 'otpt calibrate'.")
-        calibrations = [
-            otpt.calibration.Calibrated(otpt.calibration.read_calibration(path), **requested)
-            for path in self.calibration
-        ]
-        for path, own in zip(self.calibration, calibrations, strict=True):
-            if own.threshold is not None:
+    def keywords(self) -> dict[str, object]:
+        """Return the given fields of records, with the calibration files read."""
+        values = super().keywords()
+        if self.calibration:
+            del values["calibration"]
+            values["calibrations"] = [read_calibration(path) for path in self.calibration]
+        if self.reject is not None:
+            values["reject"] = self.reject[0] if self.reject else True
+        return values
+
+    def note_promises(self, decision: Decision) -> None:
+        """Print what the thresholds of a decision promise."""
+        for path, calibrated in zip(self.calibration, decision.calibrated, strict=True):
+            threshold = calibrated.threshold
+            if threshold is not None:
                 note(
-                    f"{path}: answers above a confidence of {max(own.threshold.threshold, 0.0):.4f} are wrong at most "
-                    f"{own.threshold.risk:g} of the time, with probability {own.threshold.guarantee:g}; "
-                    f"{own.threshold.answered} of {own.threshold.labels} labelled images are answered."
+                    f"{path}: answers above a confidence of {max(threshold.threshold, 0.0):.4f} are wrong at most "
+                    f"{threshold.risk:g} of the time, with probability {threshold.guarantee:g}; "
+                    f"{threshold.answered} of {threshold.labels} labelled images are answered."
                 )
-            if own.mondrian and own.always_in:
-                note(f"{path}: {own.always_in} classes have too few labels for this coverage and are in every set.")
-        if self.reject is not None and self.reject_threshold is None:
-            from otpt.rejection import NO_PROMISE
-
+            if calibrated.mondrian and calibrated.always_in:
+                note(
+                    f"{path}: {calibrated.always_in} classes have too few labels for this coverage and are in every "
+                    "set."
+                )
+        if decision.reject is not None and decision.reject_threshold is None:
             note(NO_PROMISE)
-        reject = True if self.reject == () else optional(self.reject, "")
-        return {"calibrations": calibrations, "reject": reject, "reject_threshold": self.reject_threshold}
-
-
-@option_group("Other questions")
-class QuestionOptions:
-    """Questions other than one label per image."""
-
-    multi_label: Annotated[Flag, setting("multi_label", negative="")] = None
-    groups: Annotated[Path | None, setting("groups", metavar="FILE")] = None
-    examples: Annotated[Path | None, setting("examples", metavar="FOLDER")] = None
 
 
 @option_group("Data")
-class DataOptions:
+class DataOptions(Options):
     """Where data sets are, and which part of them is used."""
 
     data: Data = None
@@ -301,11 +416,11 @@ class DataOptions:
         False
     )
 
-    def load(self, spec: str, *, multi_label: bool = False) -> otpt.data.Dataset:
+    def load(self, spec: str, *, multi_label: bool = False) -> Dataset:
         """Load a data set, or a table of images with several labels."""
         if multi_label:
-            return otpt.data.label_table(Path(spec).expanduser(), read_classes(self.classes))
-        return otpt.data.load_dataset(
+            return data.label_table(Path(spec).expanduser(), read_classes(self.classes))
+        return data.load_dataset(
             spec,
             root=self.data,
             classes=read_classes(self.classes),
@@ -314,9 +429,13 @@ class DataOptions:
             drop_missing_texts=self.drop_missing_texts,
         )
 
+    def keywords(self) -> dict[str, object]:
+        """Return the given fields of records; the classes belong to the data sets."""
+        return {name: value for name, value in super().keywords().items() if name != "classes"}
+
 
 @option_group("Cache")
-class CacheOptions:
+class CacheOptions(Options):
     """The feature cache."""
 
     cache: Cache = None
@@ -325,33 +444,41 @@ class CacheOptions:
         float, option("bound of the cache", metavar="GB", validator=validators.Number(gt=0, lt=1e9))
     ] = 20
 
-    def open(self) -> otpt.features.FeatureCache | None:
+    def open(self) -> FeatureCache | None:
         """Return the cache, or None without one."""
         if not self.no_cache:
-            return otpt.features.FeatureCache(self.cache, max_bytes=round(self.cache_size * 1e9))
+            return FeatureCache(self.cache, max_bytes=round(self.cache_size * 1e9))
         if self != CacheOptions(no_cache=True):
             raise OtptError("--no-cache was given with --cache or --cache-size; expected one of them.")
         return None
 
 
 @option_group("Options")
-class ResultOptions:
+class ResultOptions(Options):
     """Which results of runs are read, and how calibration errors are computed."""
 
     methods: ChosenMethods = None
     seeds: ChosenSeeds = None
     bins: Annotated[int | None, option("bins of the calibration errors, at most 100 (default: as in the runs)")] = None
-    side: Annotated[Literal["right", "left"] | None, option("bins (lo, hi] or [lo, hi) (default: as in the runs)")] = (
-        None
-    )
+    side: Annotated[str | None, option("bins (lo, hi] or [lo, hi) (default: as in the runs)")] = None
 
-    def open(self, runs: Sequence[Path], **more: Any) -> otpt.report.Results:
+    def open(self, runs: Sequence[Path], *, methods: Several = None, one_backbone: bool = True) -> Results:
         """Open run folders."""
-        return otpt.report.open_results(runs, n_bins=self.bins, side=self.side, seeds=self.seeds, **more)
+        return open_results(
+            runs, n_bins=self.bins, side=self.side, seeds=self.seeds, methods=methods, one_backbone=one_backbone
+        )
+
+
+@option_group("Options")
+class SelectionOptions(ResultOptions):
+    """Which results of runs are read and shown."""
+
+    datasets: ChosenDatasets = None
+    prompt: ChosenPrompt = None
 
 
 @option_group("Ray")
-class RayOptions:
+class RayOptions(Options):
     """A Ray cluster instead of this machine."""
 
     engine: Annotated[Literal["local", "ray"], option("this machine, or actors on a Ray cluster")] = "local"
@@ -366,85 +493,87 @@ class RayOptions:
             raise OtptError("Options of Ray were given without --engine ray; expected both.")
         return self.engine == "ray"
 
-    def resources(self) -> dict[str, Any]:
-        """Return the number of actors, and the GPUs and CPUs of each."""
-        return {
-            "actors": self.ray_actors or (1, None),
-            "gpus": self.ray_gpus or 0.0,
-            "cpus": 1 if self.ray_cpus is None else self.ray_cpus,
-        }
+    def pool(self) -> RayEngine:
+        """Return the actors: how many, and the GPUs and CPUs of each."""
+        return RayEngine(
+            self.ray_address,
+            actors=self.ray_actors or (1, None),
+            gpus=self.ray_gpus or 0.0,
+            cpus=1 if self.ray_cpus is None else self.ray_cpus,
+        )
 
-    def pick(self, workers: int | None, device: str) -> otpt.evaluation.Engine:
+    def pick(self, workers: int | None, device: str) -> LocalEngine | ProcessEngine | RayEngine:
         """Return the engine of an evaluation: Ray's actors, or processes of this machine."""
         if not self.check():
             return local_engine(workers, device)
         if workers is not None:
             raise OtptError("--workers was given with --engine ray; expected --ray-actors there.")
-        from otpt.evaluation.ray import RayEngine
-
-        return RayEngine(self.ray_address, **self.resources())
+        return self.pool()
 
 
-def local_engine(workers: int | None, device: str = "auto") -> otpt.evaluation.Engine:
+def local_engine(workers: int | None, device: str = "auto") -> LocalEngine | ProcessEngine:
     """Return the engine for one process or several: the given number, or one for each GPU."""
-    gpus = [name for name in otpt.backbones.available_devices() if name.startswith("cuda:")]
+    gpus = [name for name in backbones.available_devices() if name.startswith("cuda:")]
     use_all = len(gpus) > 1 and device in {"auto", "cuda"}
     workers = workers or (len(gpus) if use_all else 1)
     if workers == 1:
-        return otpt.evaluation.LocalEngine()
-    return otpt.evaluation.ProcessEngine(workers, gpus if use_all else None)
+        return LocalEngine()
+    return ProcessEngine(workers, gpus if use_all else None)
 
 
 def use_threads(threads: int | None) -> None:
     """Set the number of threads; None leaves it unchanged. It changes no prediction."""
     if threads is not None:
-        import torch
-
         torch.set_num_threads(max(threads, 1))
 
 
 def pairs(words: Sequence[str], flag: str, example: str) -> dict[str, str]:
     """Parse ``["lambda=6", "steps=2"]`` to {"lambda": "6", "steps": "2"}."""
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for word in words:
         name, equals, value = word.partition("=")
-        if not (name and equals and value) or name in found:
+        if not (name and equals and value) or name in values:
             raise OtptError(f"{flag} was given {word!r}; expected NAME=VALUE, such as {example}, and each name once.")
-        found[name] = value
-    return found
+        values[name] = value
+    return values
 
 
 def read_lines(words: Sequence[str], what: str) -> list[str]:
     """Return texts, with ``@FILE`` replaced by the non-empty lines of a UTF-8 file."""
-    from otpt.data.classes import read_text
-
-    found: list[str] = []
+    lines: list[str] = []
     for word in words:
         text = read_text(Path(word[1:]).expanduser(), what) if word.startswith("@") else word
-        found += [line.strip() for line in text.splitlines() if line.strip()]
-    return found
+        lines += [line.strip() for line in text.splitlines() if line.strip()]
+    return lines
 
 
-def read_classes(words: Sequence[str] | None, *, unique: bool = True) -> otpt.data.ClassList | None:
+def read_templates(words: Sequence[str]) -> Templates:
+    """Return the templates of ``--templates``, named after their file if there is one."""
+    name = Path(words[0][1:]).stem if len(words) == 1 and words[0].startswith("@") else "templates"
+    return Templates(name, read_lines(words, "template file"))
+
+
+def read_classes(words: Sequence[str] | None, *, unique: bool = True) -> ClassList | None:
     """Return the class list of ``--classes``: names, ``@FILE``, or one comma list.
 
     Args:
+        words: the words of the option; None if it was not given.
         unique: refuse a file that names a class twice.
     """
     if words is None:
         return None
     if len(words) == 1 and not words[0].startswith("@"):
         words = _comma_list(words[0])
-    found = [
-        otpt.data.read_class_list(Path(word[1:]).expanduser(), unique=unique)
-        if word.startswith("@")
-        else otpt.data.ClassList((word,), (word,))
-        for word in words
-    ]
-    if len(found) == 1:
-        return found[0]  # with the settings of its file
-    names = tuple(name for each in found for name in each.names)
-    return otpt.data.ClassList(names, names)
+    lists = []
+    for word in words:
+        if word.startswith("@"):
+            lists.append(data.read_class_list(Path(word[1:]).expanduser(), unique=unique))
+        else:
+            lists.append(ClassList((word,), (word,)))
+    if len(lists) == 1:
+        return lists[0]  # with the settings of its file
+    names = tuple(name for class_list in lists for name in class_list.names)
+    return ClassList(names, names)
 
 
 def _comma_list(text: str) -> list[str]:
@@ -453,4 +582,5 @@ def _comma_list(text: str) -> list[str]:
         (row,) = csv.reader([text], skipinitialspace=True, strict=True)
     except (csv.Error, ValueError) as error:
         raise OtptError(f"--classes was given {text!r}, which is no comma list ({error}); write @FILE.") from None
-    return [name for each in row if (name := " ".join(each.split()))]
+    names = [" ".join(cell.split()) for cell in row]
+    return [name for name in names if name]

@@ -6,11 +6,15 @@ from collections.abc import Sequence
 from itertools import product
 from typing import Annotated
 
-import otpt
 from otpt.cli import options as o
+from otpt.cli.costs import GPU_CORES, GPUS, HERE, predict_cost
+from otpt.cli.environment import processor_name
 from otpt.cli.terminal import print_json, print_table
+from otpt.data import find_entry, list_datasets
 from otpt.errors import OtptError, unknown
-from otpt.settings import DEFAULT_METHOD
+from otpt.methods import DEFAULT_METHOD, Protocol, get_methods
+from otpt.progress import duration
+from otpt.threads import available_threads
 
 
 def plan(
@@ -21,7 +25,7 @@ def plan(
     methods: o.Methods = None,
     seeds: o.Seeds = None,
     backbone: Annotated[str, o.option("an open_clip architecture, or pocket")] = o.DEFAULT_BACKBONE,
-    views: Annotated[int, o.setting("views")] = 64,
+    views: Annotated[int, o.setting(Protocol, "views")] = 64,
     device: Annotated[str, o.option("here, or a GPU such as a100; a wrong name lists all", metavar="NAME")] = "here",
     half: Annotated[bool, o.option("half precision on GPUs")] = False,
     json: o.Json = False,
@@ -32,31 +36,28 @@ def plan(
     otpt plan dtd pets --methods tpt o-tpt --device a100
     otpt plan predict 20000 --classes 40
     """
-    from otpt.cli.costs import GPU_CORES, GPUS, HERE, predict_cost
-    from otpt.cli.lists import processor_name
-    from otpt.threads import available_threads
-
     if not what:
         raise OtptError("Nothing to plan: give data sets, such as 'dtd cars', or: predict N --classes C.")
-    chosen = otpt.methods.get_methods(methods or [DEFAULT_METHOD])
+    chosen = get_methods(methods or [DEFAULT_METHOD])
     if what[0] == "predict":
-        sizes = [("images", *_predict_size(what, classes), True)]
-        devices, counts = (HERE, *GPUS), tuple(dict.fromkeys((1, views, 64)))
+        images, count = _predict_size(what, classes)
+        sizes = [("images", images, count, True)]
+        devices = (HERE, *GPUS)
+        view_counts = tuple(dict.fromkeys((1, views, 64)))
     else:
-        sizes, devices, counts = _datasets(what), (device,), (views,)
-    rows, cells = [], []
-    for name, images, many, augmix in sizes:
+        sizes = _datasets(what)
+        devices = (device,)
+        view_counts = (views,)
+    rows = []
+    cells = []
+    for name, images, count, augmix in sizes:
         total = images * len(seeds or (0,))
-        for place, count in product(devices, counts):
-            cost = predict_cost(backbone, chosen, place, many, count, augmix, half)
-            rows.append({"dataset": name, "device": place, "images": total, "classes": many, **cost._asdict()})
-            numbers = (
-                f"{cost.flops / 1e12:.3g}",
-                f"{cost.seconds:.2g}",
-                otpt.evaluation.duration(total * cost.seconds),
-            )
-            size = (f"{total:,}", str(many), str(cost.views))
-            cells.append((name, place, *size, *numbers, f"{cost.bytes / 1e9:.1f}"))
+        for place, view_count in product(devices, view_counts):
+            cost = predict_cost(backbone, chosen, place, count, view_count, augmix, half)
+            rows.append({"dataset": name, "device": place, "images": total, "classes": count, **cost._asdict()})
+            size = (f"{total:,}", str(count), str(cost.views))
+            speed = (f"{cost.flops / 1e12:.3g}", f"{cost.seconds:.2g}", duration(total * cost.seconds))
+            cells.append((name, place, *size, *speed, f"{cost.bytes / 1e9:.1f}"))
     names = [method.name for method in chosen]
     if json:
         print_json({"predicted": True, "backbone": backbone, "methods": names, "plan": rows})
@@ -79,14 +80,17 @@ def _predict_size(what: Sequence[str], classes: Sequence[str] | None) -> tuple[i
     return int(what[1]), count
 
 
-def _datasets(given: Sequence[str]) -> list[tuple[str, int, int, bool]]:
+def _datasets(words: Sequence[str]) -> list[tuple[str, int, int, bool]]:
     """Return (name, images, classes, augmix) of registered data sets."""
-    known = {entry.name: entry for entry in otpt.data.list_datasets()}
-    paper = list(known)[:15]  # the first ones are the paper's
-    found = []
-    for name in dict.fromkeys(name for word in given for name in (paper if word == "paper" else [word])):
-        entry = known.get(name) or otpt.data.find_entry(name)
+    entries = {entry.name: entry for entry in list_datasets()}
+    paper = list(entries)[:15]  # the first ones are the paper's
+    names: list[str] = []
+    for word in words:
+        names += paper if word == "paper" else [word]
+    sizes = []
+    for name in dict.fromkeys(names):
+        entry = entries.get(name) or find_entry(name)
         if entry is None or entry.test_images is None or entry.classes is None:
-            raise unknown("data set", name, known)
-        found.append((entry.name, entry.test_images, entry.classes, entry.augmix))
-    return found
+            raise unknown("data set", name, entries)
+        sizes.append((entry.name, entry.test_images, entry.classes, entry.augmix))
+    return sizes

@@ -2,43 +2,48 @@
 
 from __future__ import annotations
 
-import json as json_lines
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
-from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Literal, TypeVar
 
-from cyclopts import validators
+import numpy as np
+import numpy.typing as npt
 
-import otpt
+from otpt._version import __version__
+from otpt.bulk import READERS, ClassifierJob, FeatureWorker, Processes, Worker, Workers, read_ahead
+from otpt.classifier import Classifier
 from otpt.cli import options as o
-from otpt.cli.terminal import make_progress, note, plural, print_table, say
+from otpt.cli.answers import TOP, BestClasses, JsonLines, OneLineEach, Printer, Silent, answer_rows
+from otpt.cli.prediction_file import PredictionFile, check_output
+from otpt.cli.terminal import note, plural, say
+from otpt.data import ClassList
+from otpt.data.sources import FeatureRow, Source, SourceError
+from otpt.decision import Decision
 from otpt.errors import OtptError
-from otpt.settings import DEFAULT_METHOD, MULTI_LABEL, Settings
+from otpt.evaluation import ProcessEngine
+from otpt.evaluation.ray import RayEngine
+from otpt.features.pipeline import embed as encode
+from otpt.images import NamedImage
+from otpt.methods import Task, refuse_features
+from otpt.prediction import Failure
+from otpt.progress import Progress
+from otpt.ray import RayActors
+from otpt.views import ViewRecipe
 
-if TYPE_CHECKING:
-    from otpt.bulk import Answer, ClassifierJob
-    from otpt.cli.prediction_file import PredictionFile
-    from otpt.data.sources import Source
-
-TOP = 5
-"""Default for ``--top`` with a single image."""
 FEATURES_METHOD = "zero-shot"
 """Default method for files of features, which hold one view."""
-FLAGS = {
-    "init-kept": "the gradient was not finite, so the initial prompt was used",
-    "abstained": "the votes do not decide which class comes first",
-    "rejected": "the image probably shows none of the classes",
-}
 _FEW = 20
 """Number of images below which the share of rejected images is not commented on."""
 _SHOWN = 100
 """Number of images whose names decide the width of a column."""
+
+Item = NamedImage | FeatureRow
+Result = TypeVar("Result")
 
 Images = Annotated[
     str,
@@ -49,47 +54,104 @@ Images = Annotated[
     ),
 ]
 Overwrite = Annotated[bool, o.option("start the file of --out again")]
-Column = Annotated[str | None, o.option("column of tables that holds bytes, paths or addresses of images")]
-Split = Annotated[str, o.option("split of Hugging Face data sets")]
+
+_QUESTIONS = "Other questions"
 
 
-def predict(
-    *images: Images,
-    classes: o.Classes = None,
-    methods: o.Methods = None,
+@o.option_group("Options")
+class QuestionOptions(o.Options):
+    """What is asked, and by which methods."""
+
+    classes: o.Classes = None
+    methods: o.Methods = None
+    seed: o.Seed = 0
+    allow_duplicates: bool = False
+    templates: o.Texts = None
+    multi_label: Annotated[o.Flag, o.setting(Task, "multi_label", group=_QUESTIONS)] = None
+    groups: Annotated[Path | None, o.setting(Task, "groups", group=_QUESTIONS, metavar="FILE")] = None
+    examples: Annotated[Path | None, o.setting(Task, "examples", group=_QUESTIONS, metavar="FOLDER")] = None
+    threshold: Annotated[float | None, o.setting(Decision, "threshold", group=_QUESTIONS)] = None
+
+    def class_list(self) -> ClassList | None:
+        """Return the class list; ``OtptError`` if there are neither classes nor what they could be taken from."""
+        class_list = o.read_classes(self.classes, unique=False)
+        if class_list is None and self.examples is None and self.groups is None:
+            raise OtptError("No class names were given; name some after --classes, or write --classes @FILE.")
+        return class_list
+
+    def keywords(self) -> dict[str, object]:
+        """Return the given fields of records."""
+        values = super().keywords()
+        if self.templates is not None:
+            values["templates"] = o.read_templates(self.templates)
+        return values
+
+
+@o.option_group("Options")
+class OutputOptions(o.Options):
+    """What is shown and written."""
+
     top: Annotated[
         int | None, o.option("best classes per image (default: 5 for a single image)", at_least=1, metavar="K")
-    ] = None,
+    ] = None
     out: Annotated[
         str | None,
         o.file_or_folder(
             "write to a .csv, .jsonl or .parquet file, or a folder of Parquet parts; the latter two also remote"
         ),
-    ] = None,
-    overwrite: Overwrite = False,
-    json: Annotated[bool, o.option("print one JSON object per image and method")] = False,
-    column: Column = None,
-    split: Split = "test",
-    seed: o.Seed = 0,
-    threads: o.Threads = None,
-    workers: o.Workers = None,
-    allow_duplicates: Annotated[bool, o.setting("allow_duplicates")] = False,
-    threshold: Annotated[
-        float,
-        o.option(
-            "probability of the labels shown with --multi-label, and of the class or group that --groups backs off to",
-            group="Other questions",
-            validator=validators.Number(gte=0, lte=1),
-        ),
-    ] = 0.5,
+    ] = None
+    overwrite: Overwrite = False
+    json: Annotated[bool, o.option("print one JSON object per image and method")] = False
     explain: Annotated[
-        bool, o.option("heat map of the label of each image, in the folder OUT-maps", group="Other questions")
-    ] = False,
-    questions: o.QuestionOptions = o.QuestionOptions(),
+        bool, o.option("heat map of the label of each image, in the folder OUT-maps", group=_QUESTIONS)
+    ] = False
+
+    def printer(self, source: Source, job: ClassifierJob) -> Printer:
+        """Return what prints answers: as JSON lines; or, without a file, as tables or lines."""
+        several_labels = job.task.independent_labels
+        if self.json:
+            return JsonLines(self.top or TOP, several_labels=several_labels)
+        if self.out is not None:
+            return Silent()
+        names = [image.id for image in islice(source, _SHOWN)]
+        if self.top is not None or len(names) == 1:
+            return BestClasses(self.top or TOP)
+        methods = [method.name for method in job.methods]
+        return OneLineEach(names, job.task.classes, methods, several_labels=several_labels)
+
+
+@o.option_group("Options")
+class SourceOptions(o.Options):
+    """How images are found in tables and data sets."""
+
+    column: Annotated[str | None, o.option("column of tables that holds bytes, paths or addresses of images")] = None
+    split: Annotated[str, o.option("split of Hugging Face data sets")] = "test"
+
+    def open(self, words: Sequence[str]) -> Source:
+        """Open the images; mistakes in their names are reported before a large model is loaded."""
+        if not words:
+            raise OtptError("No IMAGE was given; write image files, folders, addresses or - right after the command.")
+        return Source(words, column=self.column, split=self.split)
+
+
+@o.option_group("Options")
+class MachineOptions(o.Options):
+    """Where images are predicted."""
+
+    threads: o.Threads = None
+    workers: o.Workers = None
+    ray: o.RayOptions = o.RayOptions()
+
+
+def predict(
+    *images: Images,
+    question: QuestionOptions = QuestionOptions(),
+    output: OutputOptions = OutputOptions(),
+    reading: SourceOptions = SourceOptions(),
+    machine: MachineOptions = MachineOptions(),
     method: o.MethodOptions = o.MethodOptions(),
     model: o.ModelOptions = o.ModelOptions(),
-    calibration: o.CalibrationOptions = o.CalibrationOptions(),
-    ray: o.RayOptions = o.RayOptions(),
+    decision: o.DecisionOptions = o.DecisionOptions(),
 ) -> int:
     """Classify images among the given classes. For one image the best classes are printed, for several one line each.
     With --out, finished rows are written at once, and the same command continues a stopped job. Exit code 2 if an image
@@ -100,76 +162,66 @@ def predict(
     otpt predict street.jpg --multi-label --classes car bicycle pedestrian --explain
     otpt predict parts/ --examples known-parts/
     """
-    from otpt.cli.prediction_file import PredictionFile, check_output
-
-    if out is not None:
-        check_output(out)
-    listed = o.read_classes(classes, unique=False)
-    if listed is None and questions.examples is None:
-        raise OtptError("No class names were given; name some after --classes, or write --classes @FILE.")
-    # mistakes in images, files and names are reported before a large model is loaded
-    source = _open(images, column, split)
-    from otpt.bulk import ClassifierJob, Worker
-    from otpt.evaluation.settings import find_attributes, find_contexts
-
-    chosen = method.methods(methods or [FEATURES_METHOD if source.has_features else DEFAULT_METHOD])
+    if output.out is not None:
+        check_output(output.out)
+    class_list = question.class_list()
+    source = reading.open(images)
+    method.load_plugins()
     if source.has_features:
+        question = replace(question, methods=question.methods or (FEATURES_METHOD,))
         model = replace(model, chosen=model.chosen or source.metadata.get("otpt.model"))
-        otpt.methods.refuse_views(chosen, images[0])
-    o.use_threads(threads)
-    given = method.settings(chosen)
-    named = () if listed is None else listed.names
-    settings = Settings(
-        **{
-            "prompts": None if listed is None or listed.prompt is None else (listed.prompt,),
-            "family": (listed.family if listed else None) or "fine-grained",
-            **given,
-            **calibration.settings(),
-            **o.given(questions),
-            "methods": chosen,
-            "classes": named,
-            "allow_duplicates": allow_duplicates,
-            "seed": seed,
-            "contexts": tuple(find_contexts(given.get("contexts", ()), "images", chosen).values()),
-            "attributes": find_attributes(given.get("attributes"), "images", named, chosen),
-        }
-    )
-    if listed is not None and listed.augmix is not None:
-        settings = settings.replace(views=replace(settings.recipe, augmix=listed.augmix), budget=None)
-    if explain and (source.has_features or ray.engine == "ray" or (workers or 1) > 1):
+    records = method.read_records(class_list, {**question.keywords(), **decision.keywords()})
+    job = ClassifierJob(model.load, *records, model.device, [path.absolute() for path in method.plugin])
+    if source.has_features:
+        refuse_features(job.methods, images[0])
+    if output.explain and (source.has_features or machine.ray.engine == "ray" or (machine.workers or 1) > 1):
         raise OtptError("--explain needs images and this process; leave --workers and --engine ray out.")
-    job = ClassifierJob(model.load, settings, model.device, [path.absolute() for path in method.plugin])
-    failed, rejected, total, file = 0, 0, 0, None
+    o.use_threads(machine.threads)
+    decision.note_promises(job.decision)
+    return _predict(source, job, output, machine)
+
+
+def _predict(source: Source, job: ClassifierJob, output: OutputOptions, machine: MachineOptions) -> int:
+    """Predict, print and write all images; returns the exit code."""
+    total = failed = rejected = 0
+    several_labels = job.task.independent_labels
     with ExitStack() as stack:  # finished rows are also written after Ctrl-C and SIGTERM
-        engine = _start(job, source, 1 if explain else workers, threads, ray, stack)
-        if out is not None:
-            facts = {**engine.facts(), "top": top, "threshold": threshold}
-            file = stack.enter_context(PredictionFile(out, facts, top=top, overwrite=overwrite))
-        show = _printer(source, settings, top, threshold, stack, as_json=json, to_file=out is not None)
-        for image, answer in _answers(engine, source, file):
+        workers = _start_workers(job, source, replace(machine, workers=1) if output.explain else machine, stack)
+        file = None
+        if output.out is not None:
+            facts = {**workers.facts(), "top": output.top}
+            file = PredictionFile(output.out, facts, top=output.top, overwrite=output.overwrite)
+            stack.enter_context(file)
+        printer = output.printer(source, job)
+        stack.callback(printer.close)
+        for image, answer in _answers(workers, source, file):
             total += 1
-            if isinstance(answer, OtptError):
+            if isinstance(answer, Failure):
                 failed += 1
             else:
                 rejected += bool(next(iter(answer.values())).rejected)
-            show(image, answer)
-            if file:
-                file(_rows(image, answer, top or 1, threshold))
-        if explain and isinstance(engine, Worker):
-            _explain(engine.classifier, source, Path(f"{Path(out).with_suffix('') if out else 'otpt'}-maps"))
-    if file:
+            printer.print(image, answer)
+            if file is not None:
+                file(answer_rows(image, answer, output.top or 1, several_labels=several_labels))
+        if output.explain and isinstance(workers, Worker):
+            _explain(workers.classifier, source, _maps_folder(output.out))
+    if file is not None:
         total, failed = file.done, file.failed
-        share = f"{total - failed} of " if failed else ""
-        text = f"The predictions of {share}{plural(total, 'image')} are in {out!r}."
-        if failed == total:
-            text = f"No image could be read; the reasons are in {out!r}."
-        (say if json else print)(text)
-    if total - failed >= _FEW and 2 * rejected > total - failed:
+        (say if output.json else print)(_describe_file(str(output.out), total, failed))
+    readable = total - failed
+    if readable >= _FEW and 2 * rejected > readable:
         note(
-            f"{rejected} of {plural(total - failed, 'image')} are marked as none of the classes; if that is wrong, "
-            "choose another threshold with --reject-threshold, or another score with --reject."
+            f"{rejected} of {plural(readable, 'image')} are marked as none of the classes; if that is wrong, choose "
+            "another threshold with --reject-threshold, or another score with --reject."
         )
     return _say_failed(failed, total)
+
+
+def _describe_file(out: str, total: int, failed: int) -> str:
+    if failed == total:
+        return f"No image could be read; the reasons are in {out!r}."
+    share = f"{total - failed} of " if failed else ""
+    return f"The predictions of {share}{plural(total, 'image')} are in {out!r}."
 
 
 def embed(
@@ -178,8 +230,7 @@ def embed(
     overwrite: Overwrite = False,
     views: Annotated[int, o.option("mean over this many views; 1: the clean view alone")] = 1,
     dtype: Annotated[Literal["float32", "float16"], o.option("type of the stored numbers")] = "float32",
-    column: Column = None,
-    split: Split = "test",
+    reading: SourceOptions = SourceOptions(),
     seed: o.Seed = 0,
     threads: o.Threads = None,
     model: o.ModelOptions = o.ModelOptions(),
@@ -190,24 +241,23 @@ def embed(
 
     otpt embed photos/ --backbone ViT-B-16/openai --out features.parquet
     """
-    from otpt.cli.prediction_file import PredictionFile, check_output
-
     if check_output(out).endswith((".csv", ".jsonl")):
         raise OtptError(f"Features cannot be written to {out!r}; expected .parquet or a folder.")
-    source = _open(images, column, split)  # before a large model is loaded
-    from otpt.bulk import read_ahead
-    from otpt.features.pipeline import embed as encode
-
-    recipe = otpt.ViewRecipe(n_views=views)
+    source = reading.open(images)
+    if source.has_features:
+        raise OtptError(f"{images[0]!r} already holds features; expected images.")
+    recipe = ViewRecipe(n_views=views)
     o.use_threads(threads)
     backbone = model.load()
     facts = {"backbone": backbone.fingerprint, "views": recipe.key, "seed": str(seed), "dtype": dtype}
-    job = {"version": otpt.__version__, **facts, "precision": model.precision}
+    job = {"version": __version__, **facts, "precision": model.precision}
     metadata = {f"otpt.{name}": value for name, value in {"model": model.backbone, **facts}.items()}
 
-    def encoded(waiting: Iterator[Any]) -> Iterator[Any]:
-        ahead = read_ahead(waiting) if source.is_remote else waiting
-        return encode(backbone, ahead, recipe, seed=seed, workers=threads)
+    def encoded(items: Iterator[Item]) -> Iterator[npt.NDArray[np.float32] | OtptError]:
+        waiting = (item for item in items if isinstance(item, NamedImage))
+        return encode(
+            backbone, read_ahead(waiting) if source.is_remote else waiting, recipe, seed=seed, workers=threads
+        )
 
     with PredictionFile(out, job, key="id", overwrite=overwrite, metadata=metadata) as file:
         for name, feature in _answers(encoded, source, file):
@@ -219,78 +269,73 @@ def embed(
     return _say_failed(file.failed, file.done)
 
 
-def _open(words: Sequence[str], column: str | None, split: str) -> Source:
-    if not words:
-        raise OtptError("No IMAGE was given; write image files, folders, addresses or - right after the command.")
-    from otpt.data.sources import Source
-
-    return Source(words, column=column, split=split)
-
-
-def _start(
-    job: ClassifierJob, source: Source, workers: int | None, threads: int | None, ray: o.RayOptions, stack: ExitStack
-) -> Any:
-    """Return the workers: this process, several, or actors of Ray."""
-    from otpt.bulk import READERS, FeatureWorker, Processes, Worker
-
-    engine: Any = ray.pick(workers, job.device)
-    several = ray.engine == "ray" or getattr(engine, "workers", 1) > 1
-    if several and (source.has_features or source.reads_standard_input):
+def _start_workers(job: ClassifierJob, source: Source, machine: MachineOptions, stack: ExitStack) -> Workers:
+    """Return the workers: this process, several, or actors of Ray; ``stack`` ends them."""
+    engine = machine.ray.pick(machine.workers, job.device)
+    elsewhere = isinstance(engine, (RayEngine, ProcessEngine))
+    if elsewhere and (source.has_features or source.reads_standard_input):
         what = "Features are classified" if source.has_features else "Standard input, -, is read"
         raise OtptError(f"{what} in this process; leave --engine ray and --workers out.")
     if source.has_features:
         return FeatureWorker(job, source.metadata)
-    if not several:
-        return Worker(job, threads=threads, readers=READERS if source.is_remote else 0)
-    found: Any
-    if ray.engine == "ray":
-        from otpt.ray import RayActors
-
-        found = RayActors(job, engine, threads)
-    else:
-        found = Processes(job, engine.workers, engine.devices, threads)
-    stack.callback(found.close)
-    return found
+    if isinstance(engine, RayEngine):
+        actors = RayActors(job, engine, machine.threads)
+        stack.callback(actors.close)
+        return actors
+    if isinstance(engine, ProcessEngine):
+        processes = Processes(job, engine.workers, engine.devices, machine.threads)
+        stack.callback(processes.close)
+        return processes
+    return Worker(job, threads=machine.threads, readers=READERS if source.is_remote else 0)
 
 
 def _answers(
-    engine: Callable[[Iterator[Any]], Iterator[Any]], source: Source, file: PredictionFile | None
-) -> Iterator[tuple[str, Any]]:
-    """Yield (name, answer) of each image that is not in the file yet, with progress; the engine reads images ahead.
+    predict: Callable[[Iterator[Item]], Iterator[Result]], source: Source, file: PredictionFile | None
+) -> Iterator[tuple[str, Result]]:
+    """Yield (name, result) of each image that is not in the file yet, with progress.
 
-    If the source cannot be read any further, the answers for all earlier images come first.
+    ``predict`` maps images to results lazily, in their order, and reads images ahead. If the source cannot be read any
+    further, the results of all earlier images come first.
     """
-    from otpt.data.sources import SourceError
+    images = iter(source)
+    done = 0
+    if file is not None:
+        done = file.resume(image.id for image in images)
+        if done:
+            note(f"{file.path!r} already holds {plural(done, 'image')}.")
+    names: deque[str] = deque()
+    problems: list[OtptError] = []
 
-    images, done = iter(source), 0
-    if file and (done := file.resume(image.id for image in images)):
-        note(f"{file.path!r} already holds {plural(done, 'image')}.")
-    taken: deque[str] = deque()
-    problem: list[OtptError] = []
-
-    def take() -> Iterator[Any]:
+    def remember() -> Iterator[Item]:
         try:
             for image in images:
-                taken.append(image.id)
+                names.append(image.id)
                 yield image
         except OtptError as error:
-            problem.append(error)
+            problems.append(error)
 
-    with make_progress() as progress:
+    with Progress(log=say) as progress:
         progress.start(done, None, say_done=False)
-        progress.failed = file.failed if file else 0
+        progress.failed = file.failed if file is not None else 0
         threading.Thread(target=_count, args=(source, progress), daemon=True).start()  # many images take a while
-        for number, answer in enumerate(engine(take()), start=done + 1):
-            if isinstance(answer, SourceError):
-                raise answer
-            progress.failed += isinstance(answer, OtptError)
-            yield taken.popleft(), answer
+        for number, result in enumerate(predict(remember()), start=done + 1):
+            error = _error_of(result)
+            if isinstance(error, SourceError):
+                raise error
+            progress.failed += error is not None
+            yield names.popleft(), result
             progress.update(number)
-    if problem:
-        raise problem[0]
+    if problems:
+        raise problems[0]
 
 
-def _count(source: Source, progress: otpt.evaluation.Progress) -> None:
+def _error_of(result: object) -> OtptError | None:
+    if isinstance(result, Failure):
+        return result.error
+    return result if isinstance(result, OtptError) else None
+
+
+def _count(source: Source, progress: Progress) -> None:
     with suppress(OtptError):  # reported where the images are used
         progress.total = source.count()
 
@@ -301,143 +346,18 @@ def _say_failed(failed: int, total: int) -> int:
     return 2 if failed else 0
 
 
-def _explain(classifier: otpt.Classifier, source: Source, folder: Path) -> None:
+def _maps_folder(out: str | None) -> Path:
+    return Path(f"{'otpt' if out is None else Path(out).with_suffix('')}-maps")
+
+
+def _explain(classifier: Classifier, source: Source, folder: Path) -> None:
     """Write the heat map of each readable image; of several labels, for the most probable one."""
     folder.mkdir(parents=True, exist_ok=True)
     count = 0
     for number, image in enumerate(source):
         with suppress(OtptError):  # reported with the predictions
-            found = classifier.explain(image.read())
-            found.save(folder / f"{number:04d} {Path(image.id).stem[:60]} - {found.label[:60].replace('/', ' ')}.png")
+            heat_map = classifier.explain(image.read())
+            label = heat_map.label[:60].replace("/", " ")
+            heat_map.save(folder / f"{number:04d} {Path(image.id).stem[:60]} - {label}.png")
             count += 1
     print(f"The heat maps of {plural(count, 'image')} are in {str(folder)!r}.")
-
-
-def _rows(image: str, answer: Answer, top: int, threshold: float) -> list[dict[str, Any]]:
-    """Return an answer as plain data, one row per method: the content of ``--json`` and of files."""
-    if isinstance(answer, OtptError):
-        return [{"image": image, "error": str(answer)}]
-    found = []
-    for method, prediction in answer.items():
-        best = None if prediction.grouping is None else prediction.back_off(threshold)
-        row = {
-            "image": image,
-            "method": method,
-            "label": prediction.label,
-            "confidence": prediction.confidence,
-            "top": [{"label": label, "probability": probability} for label, probability in prediction.top(top)],
-            "flags": list(prediction.flags),
-            "extras": dict(prediction.extras),
-            "set": None if prediction.set is None else list(prediction.set),
-            "abstained": prediction.abstained,
-            "rejected": prediction.rejected,
-            "labels_above": prediction.labels_above(threshold) if method == MULTI_LABEL else None,
-            "groups": prediction.groups,
-            "back_off": None if best is None else best._asdict(),
-        }
-        found.append({name: value for name, value in row.items() if value is not None})
-    return found
-
-
-def _printer(
-    source: Source,
-    settings: Settings,
-    top: int | None,
-    threshold: float,
-    stack: ExitStack,
-    *,
-    as_json: bool,
-    to_file: bool,
-) -> Callable[[str, Answer], None]:
-    """Return what prints an answer: as JSON lines; or, without a file, as a table or a line."""
-    if as_json:
-        return partial(_print_json, top or TOP, threshold)
-    if to_file:
-        return lambda *_: None
-    names = [image.id for image in islice(source, _SHOWN)]
-    if top is not None or len(names) == 1:
-        return partial(_print_best, top or TOP, threshold)
-    lines = _Lines(names, settings, threshold)
-    stack.callback(lambda: _print_flags(lines.flags))
-    return lines
-
-
-def _print_json(top: int, threshold: float, image: str, answer: Answer) -> None:
-    for row in _rows(image, answer, top, threshold):
-        print(json_lines.dumps(row, ensure_ascii=False), flush=True)
-
-
-def _print_best(top: int, threshold: float, image: str, answer: Answer) -> None:
-    if isinstance(answer, OtptError):
-        _say_error(image, answer)
-        return
-    print(image)
-    for method, prediction in answer.items():
-        best = enumerate(prediction.top(top), start=1)
-        rows = [(str(rank), label, f"{100 * probability:.1f}") for rank, (label, probability) in best]
-        print_table(("", method, "%"), rows, names=2)
-        if prediction.grouping is not None:
-            print(f"{100 * threshold:g} % is reached by {_back_off(prediction, threshold)}")
-        if prediction.set is not None:
-            print(f"prediction set: {', '.join(prediction.set) or 'no class'}")
-        if prediction.abstained:
-            print("abstained: the confidence is not above the threshold of the risk")
-        _print_flags(prediction.flags)
-    print()
-
-
-class _Lines:
-    """Print one line per image: its name, and label and confidence of each method."""
-
-    def __init__(self, images: Sequence[str], settings: Settings, threshold: float) -> None:
-        from rich.cells import cell_len
-
-        self._cell_len, self._threshold = cell_len, threshold
-        self.flags: dict[str, None] = {}
-        methods = [each.name for each in settings.methods] if len(settings.methods) > 1 else []
-        self._file = max(map(cell_len, images), default=0)
-        self._label = max(map(cell_len, (*settings.classes, *methods)), default=0) + 2
-        if methods:
-            self._print("", [(method, "%") for method in methods])
-
-    def __call__(self, image: str, answer: Answer) -> None:
-        if isinstance(answer, OtptError):
-            _say_error(image, answer)
-            return
-        cells = []
-        for prediction in answer.values():
-            label, number = prediction.label, f"{100 * prediction.confidence:.1f}"
-            if prediction.method == MULTI_LABEL:
-                shown = prediction.top(len(prediction.labels_above(self._threshold)))
-                label, number = ", ".join(f"{name} {100 * score:.1f}" for name, score in shown) or "(none)", ""
-            elif prediction.grouping is not None:
-                label, number = _back_off(prediction, self._threshold), ""
-            elif prediction.set is not None:
-                label = " | ".join(prediction.set) or "(none)"
-            if prediction.abstained:
-                label = "(abstained)"
-            self.flags |= dict.fromkeys(prediction.flags)
-            cells.append((label + " *" * bool(prediction.flags), number))
-        self._print(image, cells)
-
-    def _print(self, file: str, cells: Sequence[tuple[str, str]]) -> None:
-        padded = [f"{self._pad(label, self._label)}  {number:>5}" for label, number in cells]
-        print("  ".join([self._pad(file, self._file), *padded]).rstrip(), flush=True)
-
-    def _pad(self, text: str, width: int) -> str:
-        return text + " " * max(width - self._cell_len(text), 0)
-
-
-def _back_off(prediction: otpt.Prediction, threshold: float) -> str:
-    """Return the most specific class or group that reaches the threshold, with its probability."""
-    best = prediction.back_off(threshold)
-    return "(none)" if best is None else f"{best.name} {100 * best.confidence:.1f}"
-
-
-def _say_error(image: str, error: OtptError) -> None:
-    say(str(error) if image in str(error) else f"{image}: {error}")
-
-
-def _print_flags(flags: Iterable[str]) -> None:
-    for flag in dict.fromkeys(flags):
-        print(f"* {flag}: {FLAGS[flag]}")

@@ -21,13 +21,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from types import TracebackType
 
+import pyarrow as pa  # type: ignore[import-untyped]
 from filelock import FileLock, Timeout
+from pyarrow import dataset, parquet
 
 from otpt.data.sources import file_system, is_remote
 from otpt.errors import OtptError
-from otpt.files import as_json, csv_cell, write_atomically
+from otpt.files import Json, as_json, csv_cell, write_atomically
 
 _FLUSH_SECONDS, _REMOTE_SECONDS = 3.0, 15.0
 _PART_ROWS = 10_000
@@ -35,7 +37,8 @@ _FIRST = ("image", "method", "label", "confidence")
 _TEXTS = ("image", "id", "method", "label", "set", "labels_above", "back_off", "flags", "error")
 _NESTED = ("top", "flags", "extras", "set", "labels_above", "groups", "back_off")
 
-Row = dict[str, Any]
+Row = Mapping[str, object]
+"""Columns of one image, or of one image and method; nested values are flattened in tables."""
 
 
 class PredictionFile:
@@ -57,7 +60,7 @@ class PredictionFile:
     def __init__(
         self,
         path: str | Path,
-        job: Mapping[str, Any],
+        job: Mapping[str, Json],
         *,
         top: int | None = None,
         key: str = "image",
@@ -77,7 +80,7 @@ class PredictionFile:
         self.done = self.failed = self._size = 0
         self._columns: list[str] | None = None
         self._last, self._digest, self._expected = "", hashlib.blake2b(digest_size=16), ""
-        self._tables: list[Any] = []  # of the last part
+        self._tables: list[pa.Table] = []  # of the last part
         self._first = 0  # image of the last part
         self._lock = None if is_remote(self.path) else self._acquire()
         try:
@@ -92,7 +95,9 @@ class PredictionFile:
     def __enter__(self) -> PredictionFile:
         return self
 
-    def __exit__(self, kind: Any, *_: Any) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
         """Finish; after an error or a signal, only flush."""
         try:
             if kind is None:
@@ -122,7 +127,7 @@ class PredictionFile:
         """Append the rows of one image."""
         self._rows += rows
         self._images += 1
-        self._add_name(rows[0][self._key])
+        self._add_name(str(rows[0][self._key]))
         self.failed += bool(rows[0].get("error"))
         seconds = _REMOTE_SECONDS if is_remote(self.path) else _FLUSH_SECONDS
         if time.monotonic() - self._flushed > seconds or len(self._rows) >= _PART_ROWS:
@@ -198,30 +203,36 @@ class PredictionFile:
             return
         try:
             state = json.loads(self._fs.cat_file(self._job_file))
-            known, done, size = state["job"], state["done"], state["size"]
+            job, done, size = state["job"], state["done"], state["size"]
         except (ValueError, TypeError, KeyError):
             raise OtptError(f"The description of a job {self._job_file!r} is damaged; give --overwrite.") from None
-        for name in dict.fromkeys([*self._job, *known]):
-            if self._job.get(name) != known.get(name):
-                raise OtptError(
-                    f"{self.path!r} holds predictions of another job: {name} was {_short(known.get(name))}, now it is "
-                    f"{_short(self._job.get(name))}; choose another --out, or --overwrite."
-                )
+        self._check_job(job)
         if not self._in_parts:
-            found, expected = os.path.getsize(self.path) if os.path.exists(self.path) else 0, size
+            stored = os.path.getsize(self.path) if os.path.exists(self.path) else 0
+            expected = size
         elif self._suffix and self._fs.isfile(self._file):
             self._remove(self._parts)  # left by a kill after joining
-            found = expected = done
+            stored = expected = done
         else:
-            found, expected = max((end for _, end, _ in self._part_files(done)), default=0), done
-        if found == 0:
+            stored = max((end for _, end, _ in self._part_files(done)), default=0)
+            expected = done
+        if stored == 0:
             return
-        if found < expected:
+        if stored < expected:
             raise OtptError(f"{self.path!r} is shorter than when it was written; choose another --out, or --overwrite.")
         if not self._in_parts:
             os.truncate(self.path, size)
         self.done, self.failed, self._size, self._first = done, state["failed"], size, done
         self._columns, self._last, self._expected = state["columns"], state["last"], state["digest"]
+
+    def _check_job(self, stored: Mapping[str, Json]) -> None:
+        """Raise if the output is of another job."""
+        for name in dict.fromkeys([*self._job, *stored]):
+            if self._job.get(name) != stored.get(name):
+                raise OtptError(
+                    f"{self.path!r} holds predictions of another job: {name} was {_short(stored.get(name))}, now it is "
+                    f"{_short(self._job.get(name))}; choose another --out, or --overwrite."
+                )
 
     def _write_state(self) -> None:
         state = {
@@ -242,7 +253,7 @@ class PredictionFile:
             write_atomically(Path(path), data)
 
     def _names(self, folder: str) -> list[str]:
-        return [str(each) for each in self._fs.ls(folder, detail=False)] if self._fs.isdir(folder) else []
+        return [str(name) for name in self._fs.ls(folder, detail=False)] if self._fs.isdir(folder) else []
 
     # parts
 
@@ -265,9 +276,6 @@ class PredictionFile:
 
     def _write_part(self, rows: Sequence[Row], images: int) -> None:
         """Replace the last part by a longer one, or begin a new part."""
-        import pyarrow as pa  # type: ignore[import-untyped]
-        from pyarrow import parquet
-
         if self._suffix and self.done and self._fs.isfile(self._file):
             self._fs.makedirs(self._parts, exist_ok=True)  # a finished file to which images are added
             self._fs.mv(self._file, self._part_name(0, self.done))
@@ -285,9 +293,7 @@ class PredictionFile:
         if table.num_rows >= _PART_ROWS:
             self._tables, self._first = [], self.done
 
-    def _table(self, rows: Sequence[Row]) -> Any:
-        import pyarrow as pa
-
+    def _table(self, rows: Sequence[Row]) -> pa.Table:
         flat = [flat_row(row, self._top) for row in rows]
         arrays = {}
         for name in _error_last([*(self._columns or ()), *_columns_of(flat, self._key)]):
@@ -301,10 +307,8 @@ class PredictionFile:
 
     def _join(self, parts: Sequence[str]) -> None:
         """Join parts into one file, a few batches at a time in memory."""
-        import pyarrow as pa
-        from pyarrow import dataset, parquet
-
-        schemas = [each.physical_schema for each in dataset.dataset(parts, filesystem=self._fs).get_fragments()]
+        fragments = dataset.dataset(parts, filesystem=self._fs).get_fragments()
+        schemas = [fragment.physical_schema for fragment in fragments]
         joined = pa.unify_schemas(schemas, promote_options="permissive")
         schema = pa.schema([joined.field(name) for name in _error_last(joined.names)], metadata=self._metadata)
         folder = None if is_remote(self.path) else os.path.dirname(os.path.abspath(self.path))
@@ -341,32 +345,40 @@ class PredictionFile:
 
 def check_output(path: str | Path) -> str:
     """Refuse a file that is neither CSV, JSON lines nor Parquet, and remote text files, which cannot grow."""
-    found = str(path).rstrip("/") or "/"
-    if _suffix(found) not in (".csv", ".jsonl", ".parquet", ""):
-        raise OtptError(f"Predictions cannot be written to {found!r}; expected .csv, .jsonl, .parquet or a folder.")
-    if is_remote(found) and _suffix(found) in (".csv", ".jsonl"):
-        raise OtptError(f"{found!r} cannot grow on remote storage; expected .parquet, or a folder of Parquet parts.")
-    return found
+    output = str(path).rstrip("/") or "/"
+    if _suffix(output) not in (".csv", ".jsonl", ".parquet", ""):
+        raise OtptError(f"Predictions cannot be written to {output!r}; expected .csv, .jsonl, .parquet or a folder.")
+    if is_remote(output) and _suffix(output) in (".csv", ".jsonl"):
+        raise OtptError(f"{output!r} cannot grow on remote storage; expected .parquet, or a folder of Parquet parts.")
+    return output
 
 
-def flat_row(row: Row, top: int | None) -> Row:
+def flat_row(row: Row, top: int | None) -> dict[str, object]:
     """Flatten a row: best classes, prediction set, flags and extras have their own columns."""
+    flat = {name: value for name, value in row.items() if name not in _NESTED}
     if "flags" not in row:
-        return row
-    ranked = list(enumerate(row.get("top", ()), start=1)) if top else []
-    return {
-        **{name: value for name, value in row.items() if name not in _NESTED},
-        **{f"{name}_{rank}": each[name] for rank, each in ranked for name in ("label", "probability")},
-        **{name: " | ".join(row[name]) for name in ("set", "labels_above") if name in row},
-        **{f"group {name}": value for name, value in row.get("groups", {}).items()},
-        **(
-            {"back_off": row["back_off"]["name"], "back_off_confidence": row["back_off"]["confidence"]}
-            if "back_off" in row
-            else {}
-        ),
-        "flags": " ".join(row["flags"]),
-        **row.get("extras", {}),
-    }
+        return flat
+    if top:
+        for rank, best in enumerate(_items(row.get("top")), start=1):
+            flat |= {f"{name}_{rank}": value for name, value in _mapping(best).items()}
+    for name in ("set", "labels_above"):
+        if name in row:
+            flat[name] = " | ".join(map(str, _items(row[name])))
+    flat |= {f"group {name}": value for name, value in _mapping(row.get("groups")).items()}
+    answer = _mapping(row.get("back_off"))
+    if answer:
+        flat["back_off"] = answer["name"]
+        flat["back_off_confidence"] = answer["confidence"]
+    flat["flags"] = " ".join(map(str, _items(row["flags"])))
+    return {**flat, **_mapping(row.get("extras"))}
+
+
+def _items(value: object) -> Sequence[object]:
+    return value if isinstance(value, (list, tuple)) else ()
+
+
+def _mapping(value: object) -> Mapping[str, object]:
+    return value if isinstance(value, Mapping) else {}
 
 
 def _columns_of(rows: Iterable[Row], key: str) -> list[str]:
@@ -383,11 +395,11 @@ def _suffix(path: str) -> str:
     return os.path.splitext(path)[1].lower()
 
 
-def _cell(value: Any) -> Any:
+def _cell(value: object) -> object:
     """Escape a text that a spreadsheet would compute."""
     return csv_cell(value) if isinstance(value, str) else value
 
 
-def _short(value: Any) -> str:
+def _short(value: Json) -> str:
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 80 else f"{text[:77]}…"

@@ -2,19 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Literal
 
-import otpt
+from otpt import evaluation
+from otpt.backbones import Backbone
 from otpt.cli import options as o
-from otpt.cli.evaluate import INCOMPLETE, note_missing_classes
-from otpt.cli.terminal import command_line, make_progress, note, print_json, terminal_width
+from otpt.cli.costs import HERE, predict_cost
+from otpt.cli.evaluate import note_missing_classes
+from otpt.cli.summaries import INCOMPLETE
+from otpt.cli.terminal import command_line, note, print_json, say, terminal_width
+from otpt.data import find_entry
 from otpt.errors import OtptError
+from otpt.evaluation import Evaluation, LocalEngine, ProcessEngine, Progress, duration
+from otpt.features import FeatureCache
+from otpt.methods import Protocol, get_methods
+from otpt.prompts import Prompt
+from otpt.report import Table, build_tables, compare_with_paper, open_results, render
+from otpt.report.papers import BACKBONES, OTPT
+from otpt.report.reproduce import STUDIES, Plan, PlannedRun, PlannedTable, evaluate_commands, make_plan
 
-if TYPE_CHECKING:
-    from otpt.report.reproduce import Plan, PlannedRun, PlannedTable
+
+@o.option_group("Options")
+class PartOptions(o.Options):
+    """Which part of a paper is reproduced, and on how many images."""
+
+    bench: Annotated[bool, o.option("the same plan on the emoji sets with the embedded model")] = False
+    data: o.Data = None
+    tables: Annotated[o.Several, o.option("only these tables of the paper", metavar="N")] = None
+    datasets: Annotated[o.Several, o.option("only these data sets", metavar="NAME")] = None
+    methods: Annotated[o.Several, o.methods("only these methods of the paper")] = None
+    seeds: Annotated[o.Numbers, o.seeds("seeds of the views (default: the paper's number)")] = None
+    limit: o.Limit = None
+    views: Annotated[int, o.setting(Protocol, "views")] = 64
+    paper_backbone: Annotated[
+        tuple[Literal["ViT-B/16", "RN50"], ...] | None, o.option("backbones of the paper (default: both)")
+    ] = None
+    out: Annotated[Path | None, o.out("folder of the runs (default: runs/PAPER)", "RUNS")] = None
+
+    def plan(self, paper: str, model: o.ModelOptions) -> Plan:
+        """Return the runs that the tables need."""
+        times_here = model.device in ("auto", "cpu")
+        return make_plan(
+            paper,
+            data=self.data,
+            out=self.out,
+            backbones=self.paper_backbone or BACKBONES,
+            tables=self.tables,
+            datasets=self.datasets,
+            methods=self.methods,
+            seeds=self.seeds,
+            limit=self.limit,
+            model=model.chosen,
+            bench=self.bench,
+            seconds=partial(_seconds, views=self.views) if times_here else None,
+        )
 
 
 def reproduce(
@@ -22,18 +66,7 @@ def reproduce(
     /,
     *,
     go: Annotated[bool, o.option("run the plan (default: only print it)")] = False,
-    bench: Annotated[bool, o.option("the same plan on the emoji sets with the embedded model")] = False,
-    data: o.Data = None,
-    tables: Annotated[o.Several, o.option("only these tables of the paper", metavar="N")] = None,
-    datasets: Annotated[o.Several, o.option("only these data sets", metavar="NAME")] = None,
-    methods: Annotated[o.Several, o.methods("only these methods of the paper")] = None,
-    seeds: Annotated[o.Numbers, o.seeds("seeds of the views (default: the paper's number)")] = None,
-    limit: o.Limit = None,
-    views: Annotated[int, o.setting("views")] = 64,
-    paper_backbone: Annotated[
-        tuple[Literal["ViT-B/16", "RN50"], ...] | None, o.option("backbones of the paper (default: both)")
-    ] = None,
-    out: Annotated[Path | None, o.out("folder of the runs (default: runs/PAPER)", "RUNS")] = None,
+    part: PartOptions = PartOptions(),
     workers: o.Workers = None,
     threads: o.Threads = None,
     json: o.Json = False,
@@ -47,85 +80,97 @@ def reproduce(
     otpt reproduce paper --tables 2 --datasets dtd pets --data ~/data --go
     otpt reproduce cots --bench --limit 20 --go
     """
-    from otpt.report.papers import BACKBONES
-    from otpt.report.reproduce import STUDIES, evaluate_commands, make_plan
-
     engine = o.local_engine(workers, model.device)
     o.use_threads(threads)
-    plan = make_plan(
-        paper,
-        data=data,
-        out=out,
-        backbones=paper_backbone or BACKBONES,
-        tables=tables,
-        datasets=datasets,
-        methods=methods,
-        seeds=seeds,
-        limit=limit,
-        model=model.chosen,
-        bench=bench,
-        seconds=None if model.device not in ("auto", "cpu") else partial(_seconds, views=views),
-    )
-    commands = evaluate_commands(plan, data=data, views=views, limit=limit)
+    plan = part.plan(paper, model)
+    commands = evaluate_commands(plan, data=part.data, views=part.views, limit=part.limit)
     if not json:
         _print_plan(plan)
         print("\nThe same as commands:", *commands, sep="\n  ")
         print("" if go else "\nAdd --go to run it.", flush=True)
-    made: list[otpt.report.Table] = []
-    unreadable, done = 0, set[Path]()
-    ready = [run for run in plan.runs if run.missing is None]
-    if go and not ready:
+    tables: list[Table] = []
+    unreadable = 0
+    if go:
+        _check_present(plan, part.limit)
+        runner = _Runner(part, model, engine, threads, cache.open())
+        for planned in plan.tables:
+            runs = [run for run in planned.runs if run.missing is None]
+            unreadable += sum(runner.run(run) for run in runs)
+            shown = _tables(planned, runs, STUDIES[paper]) if runs else []
+            tables += shown
+            if shown and not json:
+                print(f"Table {planned.number}, {planned.backbone}:")
+                print(render(shown, "terminal", width=terminal_width()), end="")
+    if json:
+        print_json({"plan": plan.to_dict(), "tables": [table.to_dict() for table in tables], "commands": commands})
+    return INCOMPLETE if unreadable else 0
+
+
+def _check_present(plan: Plan, limit: int | None) -> None:
+    """Raise if no data set of the plan is present; note classes without images."""
+    present = {run.dataset: run for run in plan.runs if run.missing is None}
+    if not present:
         raise OtptError(
             f"None of the data sets is present: {', '.join(plan.missing)}. Give their folder with --data, or try the "
             "plan on the emoji sets with --bench."
         )
-    if go:
-        note_missing_classes([run.make() for run in {run.dataset: run for run in ready}.values()], limit)
-    load: Any = model.load
-    if isinstance(engine, otpt.evaluation.LocalEngine):  # other processes cannot receive a cached function
-        load = lru_cache(maxsize=1)(load)
-    where: dict[str, Any] = {"cache": cache.open(), "engine": engine, "device": model.device, "threads": threads}
-    for table in plan.tables if go else ():
-        own = [run for run in table.runs if run.missing is None]
-        for run in own:
-            if run.folder not in done:
-                done.add(run.folder)
-                settings = otpt.evaluation.EvaluationSettings(
-                    methods=run.methods,
-                    prompts=run.prompts,
-                    seeds=run.seeds,
-                    views=views,
-                    augmix=run.augmix,
-                    official_precision=True,  # the rounding of the official scripts, whose numbers are the paper's
-                    limit=limit,
-                )
-                result = otpt.evaluation.evaluate(
-                    run.make(),
-                    partial(load, backbone=run.model),
-                    settings,
-                    out=run.folder,
-                    progress=make_progress() if run.left else None,
-                    command=command_line(),
-                    **where,
-                )
-                unreadable += result.unreadable
-        if own:
-            made += (found := _tables(table, own, STUDIES[paper]))
-            if not json:
-                print(f"Table {table.number}, {table.backbone}:")
-                print(otpt.report.render(found, "terminal", width=terminal_width()), end="")
-    if json:
-        print_json({"plan": plan.to_dict(), "tables": [table.to_dict() for table in made], "commands": commands})
-    return INCOMPLETE if unreadable else 0
+    note_missing_classes([run.make() for run in present.values()], limit)
 
 
-def _tables(table: PlannedTable, runs: list[PlannedRun], paper: str) -> list[otpt.report.Table]:
+class _Runner:
+    """Runs of a plan, each once."""
+
+    def __init__(
+        self,
+        part: PartOptions,
+        model: o.ModelOptions,
+        engine: LocalEngine | ProcessEngine,
+        threads: int | None,
+        cache: FeatureCache | None,
+    ) -> None:
+        self._part = part
+        self._device = model.device
+        self._engine = engine
+        self._threads = threads
+        self._cache = cache
+        self._done: set[Path] = set()
+        self._load: Callable[..., Backbone] = model.load
+        if isinstance(engine, LocalEngine):  # other processes cannot receive a cached function
+            self._load = lru_cache(maxsize=1)(model.load)
+
+    def run(self, run: PlannedRun) -> int:
+        """Evaluate a run unless it is done already, and return the number of unreadable images."""
+        if run.folder in self._done:
+            return 0
+        self._done.add(run.folder)
+        protocol = Protocol(
+            methods=get_methods(run.methods),
+            views=self._part.views,
+            augmix=run.augmix,
+            official_precision=True,  # the rounding of the official scripts, whose numbers are the paper's
+        )
+        prompts = None if run.prompts is None else tuple(Prompt(words) for words in run.prompts)
+        request = Evaluation(protocol=protocol, prompts=prompts, seeds=run.seeds, limit=self._part.limit)
+        result = evaluation.evaluate(
+            run.make(),
+            partial(self._load, backbone=run.model),
+            request,
+            out=run.folder,
+            cache=self._cache,
+            engine=self._engine,
+            progress=Progress(log=say) if run.left else None,
+            device=self._device,
+            threads=self._threads,
+            command=command_line(),
+        )
+        return result.unreadable
+
+
+def _tables(table: PlannedTable, runs: Sequence[PlannedRun], paper: str) -> list[Table]:
     """Return the table in its layout, with the O-TPT paper's numbers; or next to another paper's."""
-    from otpt.report.papers import OTPT
-
-    results = otpt.report.open_results([run.folder for run in runs])
+    results = open_results([run.folder for run in runs])
     bench = table.backbone == "bench"
-    shown = otpt.report.build_tables(
+    shown = build_tables(
         results,
         table.layout,
         datasets=[run.dataset for run in runs],
@@ -136,10 +181,7 @@ def _tables(table: PlannedTable, runs: list[PlannedRun], paper: str) -> list[otp
     if paper == OTPT or bench:
         return shown
     try:
-        return [
-            *shown,
-            *otpt.report.compare_with_paper(results, paper, backbone=table.backbone, tables=[table.number]),
-        ]
+        return [*shown, *compare_with_paper(results, paper, backbone=table.backbone, tables=[table.number])]
     except OtptError as error:
         note(str(error))
         return shown
@@ -147,13 +189,11 @@ def _tables(table: PlannedTable, runs: list[PlannedRun], paper: str) -> list[otp
 
 def _seconds(run: PlannedRun, *, views: int) -> float | None:
     """Estimate the time of the remaining images on this machine, or return None."""
-    from otpt.cli.costs import HERE, predict_cost
-
-    entry = otpt.data.find_entry(run.dataset)
+    entry = find_entry(run.dataset)
     if run.left is None or entry is None or entry.classes is None or run.model == "pocket":
         return None
     augmix = entry.augmix if run.augmix is None else run.augmix
-    methods = otpt.methods.get_methods(run.methods)
+    methods = get_methods(run.methods)
     return run.left * predict_cost(run.model, methods, HERE, entry.classes, views, augmix).seconds
 
 
@@ -178,11 +218,12 @@ def _print_plan(plan: Plan) -> None:
         for name, why in plan.missing.items():
             print(f"  {name}: {why}")
     for why in dict.fromkeys(plan.left_out.values()):
-        print(f"\nLeft out: {', '.join(name for name, own in plan.left_out.items() if own == why)} ({why}).")
+        names = [name for name, reason in plan.left_out.items() if reason == why]
+        print(f"\nLeft out: {', '.join(names)} ({why}).")
 
 
 def _amount(runs: Sequence[PlannedRun], methods: str = "") -> str:
     """Describe the number of images to predict and the time, if it is known."""
-    known = [run.seconds for run in runs if run.seconds is not None]
-    time = f", about {otpt.evaluation.duration(sum(known))} here" if len(known) == len(runs) else ""
+    seconds = [run.seconds for run in runs if run.seconds is not None]
+    time = f", about {duration(sum(seconds))} here" if len(seconds) == len(runs) else ""
     return f"{sum(run.left or 0 for run in runs)} images to predict{methods}{time}"

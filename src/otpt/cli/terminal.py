@@ -1,17 +1,20 @@
-"""Lines and tables on the terminal."""
+"""Lines and tables on the terminal, and what the running command was called with."""
 
 from __future__ import annotations
 
 import json
 import shlex
+import shutil
 import sys
+import textwrap
 from collections.abc import Iterable, Sequence
-from typing import Any
-
-import otpt
 
 words: list[str] = []
-"""The words of the current command."""
+"""Words of the current command."""
+
+
+class Stopped(KeyboardInterrupt):
+    """Raised by SIGINT and SIGTERM; the message completes the line "otpt: stopped"."""
 
 
 def command_line() -> str:
@@ -29,11 +32,6 @@ def note(line: str) -> None:
     say(f"note: {line}")
 
 
-def make_progress() -> otpt.evaluation.Progress:
-    """Return a progress bar on a terminal, or lines of a log."""
-    return otpt.evaluation.Progress(log=say)
-
-
 def terminal_width() -> int | None:
     """Return the width of the terminal, or None if the output is not a terminal."""
     from rich.console import Console
@@ -42,7 +40,7 @@ def terminal_width() -> int | None:
     return console.width if console.is_terminal else None
 
 
-def print_json(value: Any) -> None:
+def print_json(value: object) -> None:
     """Print an indented JSON value."""
     print(json.dumps(value, indent=2, ensure_ascii=False))
 
@@ -51,8 +49,11 @@ def print_table(head: Sequence[str], rows: Iterable[Sequence[str]], *, names: in
     """Print a table in the width of the terminal; elsewhere in ``width`` characters.
 
     Args:
+        head: titles of the columns; empty ones show no header.
+        rows: cells of each row.
         names: number of columns of text, which are aligned left and may be wrapped; the others hold numbers. −N means
             the first column and the last N.
+        width: characters per line if the output is not a terminal.
     """
     from rich.console import Console
     from rich.table import Table
@@ -73,3 +74,20 @@ def print_table(head: Sequence[str], rows: Iterable[Sequence[str]], *, names: in
 def plural(count: int, noun: str) -> str:
     """Return a number with its noun, such as "1 image" or "2 images"."""
     return f"{count} {noun}{'s' * (count != 1)}"
+
+
+def help_width() -> int:
+    """Return the columns of help pages."""
+    return max(60, min(shutil.get_terminal_size().columns, 120))
+
+
+def print_entry(name: str, text: str, indent: int) -> None:
+    """Print a name and its description in two columns."""
+    lines = textwrap.wrap(text, help_width() - indent) or [""]
+    head = f"  {name}"
+    if len(head) + 2 > indent:
+        print(head)
+    else:
+        print(f"{head:<{indent}}{lines.pop(0)}".rstrip())
+    for line in lines:
+        print(f"{'':<{indent}}{line}")

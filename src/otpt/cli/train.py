@@ -5,33 +5,38 @@ from __future__ import annotations
 import json as json_lines
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-import otpt
 from otpt.cli import options as o
 from otpt.cli.terminal import say
+from otpt.data import Dataset, find_entry, load_dataset
 from otpt.files import write_atomically
+from otpt.learning import COOP, MAPLE, Epoch, Recipe, train_coop, train_maple
+from otpt.prompts.learned import CoopContext, MaplePrompts, write_learned
+from otpt.runs import folder_name
+
+OnEpoch = Callable[[Epoch], None]
 
 
 @o.option_group("Data")
-class TrainingData:
+class TrainingData(o.Options):
     """Which labelled images to learn from."""
 
     data: o.Data = None
     classes: o.Classes = None
     split: Annotated[str | None, o.option("split to learn from (default: train; user data have only one)")] = None
 
-    def load(self, spec: str, split: str | None = None) -> otpt.data.Dataset:
+    def load(self, spec: str, split: str | None = None) -> Dataset:
         """Load the images."""
-        has_splits = otpt.data.find_entry(spec) is not None or spec.startswith(("emoji/", "hf:"))
+        has_splits = find_entry(spec) is not None or spec.startswith(("emoji/", "hf:"))
         split = (self.split or split or "train") if has_splits else "test"
-        return otpt.data.load_dataset(spec, root=self.data, classes=o.read_classes(self.classes), split=split)
+        return load_dataset(spec, root=self.data, classes=o.read_classes(self.classes), split=split)
 
 
 @o.option_group("Training")
-class TrainingOptions:
+class TrainingOptions(o.Options):
     """Numbers of the training; the published ones by default."""
 
     out: Annotated[
@@ -48,15 +53,28 @@ class TrainingOptions:
     seed: Annotated[int | None, o.seeds("seed of shots, crops, order and initial values (default: 1)")] = None
     threads: o.Threads = None
 
+    def recipe(self, published: Recipe) -> Recipe:
+        """Return the published recipe with the given numbers in their places."""
+        names = {field.name for field in fields(Recipe)}
+        numbers = {name: value for name, value in self.given().items() if name in names}
+        return replace(published, **numbers)  # type: ignore[arg-type]
+
+
+@o.option_group("Options")
+class CoopOptions(o.Options):
+    """Shape of the context, and the views that it is learned from."""
+
+    tokens: Annotated[int | None, o.option("a context of N random vectors (default: the set's words)")] = None
+    class_specific: Annotated[bool, o.option("a separate context per class")] = False
+    crops: Annotated[int, o.option("views per image to learn from, the clean one included")] = 8
+    sigma: Annotated[float, o.option("standard deviation of noise on the views")] = 0.0
+
 
 def coop(
     dataset: o.Name,
     /,
     *,
-    tokens: Annotated[int | None, o.option("a context of N random vectors (default: the set's words)")] = None,
-    class_specific: Annotated[bool, o.option("a separate context per class")] = False,
-    crops: Annotated[int, o.option("views per image to learn from, the clean one included")] = 8,
-    sigma: Annotated[float, o.option("noise on the views, for an init of PromptSmooth")] = 0.0,
+    context: CoopOptions = CoopOptions(),
     training: TrainingOptions = TrainingOptions(),
     data: TrainingData = TrainingData(),
     model: o.ModelOptions = o.ModelOptions(),
@@ -66,11 +84,23 @@ def coop(
     so this is quick.
 
     otpt train coop dtd --data ~/data --shots 16 --out dtd.safetensors
-    otpt evaluate dtd --data ~/data --methods coop+o-tpt --context dtd.safetensors
+    otpt evaluate dtd --data ~/data --methods coop+o-tpt --set context=dtd.safetensors
     """
-    recipe = replace(otpt.learning.COOP, crops=crops, sigma=sigma)
-    more = {"tokens": tokens, "class_specific": class_specific, "cache": cache.open()}
-    return _run("coop", otpt.learning.train_coop, data.load(dataset), training, recipe, model, more)
+    images = data.load(dataset)
+    recipe = training.recipe(replace(COOP, crops=context.crops, sigma=context.sigma))
+
+    def train(on_epoch: OnEpoch) -> CoopContext:
+        return train_coop(
+            model.load(),
+            images,
+            recipe,
+            tokens=context.tokens,
+            class_specific=context.class_specific,
+            cache=cache.open(),
+            on_epoch=on_epoch,
+        )
+
+    return _train("coop", train, images, recipe, training)
 
 
 def maple(
@@ -87,27 +117,28 @@ def maple(
 
     otpt train maple dtd --data ~/data --out dtd-maple.safetensors
     """
-    more = {"depth": depth, "tokens": tokens}
-    return _run("maple", otpt.learning.train_maple, data.load(dataset), training, otpt.learning.MAPLE, model, more)
+    images = data.load(dataset)
+    recipe = training.recipe(MAPLE)
+
+    def train(on_epoch: OnEpoch) -> MaplePrompts:
+        return train_maple(model.load(), images, recipe, depth=depth, tokens=tokens, on_epoch=on_epoch)
+
+    return _train("maple", train, images, recipe, training)
 
 
-def _run(
+def _train(
     kind: str,
-    train: Callable[..., Any],
-    dataset: otpt.data.Dataset,
+    train: Callable[[OnEpoch], CoopContext | MaplePrompts],
+    dataset: Dataset,
+    recipe: Recipe,
     training: TrainingOptions,
-    recipe: otpt.learning.Recipe,
-    model: o.ModelOptions,
-    more: dict[str, Any],
 ) -> int:
-    from otpt.prompts.learned import write_learned
-
-    recipe = replace(recipe, **o.given(training, ("shots", "epochs", "batch", "learning_rate", "seed")))
+    """Train with progress, and write what was learned."""
     o.use_threads(training.threads)
-    files = training.out or (Path(f"{otpt.runs.folder_name(dataset.name)}-{kind}.safetensors"),)
+    paths = training.out or (Path(f"{folder_name(dataset.name)}-{kind}.safetensors"),)
     accuracy = 0.0
 
-    def on_epoch(epoch: otpt.learning.Epoch) -> None:
+    def on_epoch(epoch: Epoch) -> None:
         nonlocal accuracy
         accuracy = epoch.accuracy
         if training.json:
@@ -116,15 +147,15 @@ def _run(
         else:
             say(f"epoch {epoch.number} of {recipe.epochs}: loss {epoch.loss:.4f}, accuracy {100 * accuracy:.1f} %")
 
-    learned = train(model.load(), dataset, recipe, **more, on_epoch=on_epoch)
-    for path in files:
+    learned = train(on_epoch)
+    for path in paths:
         write_atomically(path, write_learned(path, learned))
     if training.json:
-        print(json_lines.dumps({"files": [str(path) for path in files], "accuracy": accuracy}))
+        print(json_lines.dumps({"files": [str(path) for path in paths], "accuracy": accuracy}))
     else:
-        count = sum(min(recipe.shots, own) for own in Counter(dataset.labels).values())
+        images = sum(min(recipe.shots, count) for count in Counter(dataset.labels).values())
         print(
-            f"Learned from {count} images of {len(dataset.class_names)} classes; accuracy on them "
-            f"{100 * accuracy:.1f} %. Written: {', '.join(repr(str(path)) for path in files)}."
+            f"Learned from {images} images of {len(dataset.class_names)} classes; accuracy on them "
+            f"{100 * accuracy:.1f} %. Written: {', '.join(repr(str(path)) for path in paths)}."
         )
     return 0

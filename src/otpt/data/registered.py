@@ -18,11 +18,12 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple, TypeVar
 
 import pydantic.dataclasses
+from pydantic import TypeAdapter
 
-from otpt.data.classes import ClassList, builtin_class_list, read_text
+from otpt.data.classes import ClassList, builtin_class_list
 from otpt.data.dataset import DEFAULT_PROMPT, Conventions, Dataset, FilesBelow, NoSuchSplit
 from otpt.errors import OtptError
-from otpt.files import parse_json, parse_toml
+from otpt.files import parse_json, parse_toml, read_text
 from otpt.folders import class_folders, labelled_images
 from otpt.images import open_image
 from otpt.plugins import load_installed_plugins, restorable
@@ -153,7 +154,7 @@ def register_dataset(entry: DatasetEntry) -> None:
 
 def builtin_entries() -> Mapping[str, DatasetEntry]:
     """Return registered data sets by name: those of the papers in table order, then those of plugins."""
-    load_installed_plugins()
+    load_installed_plugins("datasets")
     return {**published_entries(), **_ADDED}
 
 
@@ -161,7 +162,10 @@ def builtin_entries() -> Mapping[str, DatasetEntry]:
 def published_entries() -> Mapping[str, DatasetEntry]:
     """Return the data sets of the papers by name, in table order."""
     text = resources.files(__package__).joinpath("datasets.toml").read_text(encoding="utf-8")
-    return {name: DatasetEntry(name=name, **table) for name, table in parse_toml(text).items()}
+    tables = parse_toml(text)
+    return TypeAdapter(dict[str, DatasetEntry]).validate_python(
+        {name: {"name": name, **table} for name, table in tables.items() if isinstance(table, Mapping)}
+    )
 
 
 def find_entry(name: str) -> DatasetEntry | None:
@@ -185,7 +189,7 @@ def _named_entry(name: str) -> DatasetEntry | None:
         if _plain(name) in map(_plain, (entry.name, *entry.aliases)):
             return entry
     is_name = _NAME.fullmatch(name) is not None  # a path such as "~" or "./photos" belongs to no plugin
-    return _named_entry(name) if is_name and load_installed_plugins() else None
+    return _named_entry(name) if is_name and load_installed_plugins("datasets") else None
 
 
 _NAME = re.compile(r"\w[\w. -]*")

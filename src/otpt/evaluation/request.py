@@ -77,7 +77,10 @@ class Evaluation(Frozen):
         default_factory=Decision, description="calibrations and what they are used for", json_schema_extra=ELSEWHERE
     )
     prompts: tuple[InstanceOf[Prompt], ...] | None = Field(
-        None, description="context words (default: each data set's own)", json_schema_extra=ELSEWHERE
+        None,
+        description="context words, with [CLS] for a class name in the middle (default: 'a photo of a', or the data "
+        "set's own)",
+        json_schema_extra=ELSEWHERE,
     )
     all_tokens: bool = Field(
         False,

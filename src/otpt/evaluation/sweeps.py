@@ -8,8 +8,8 @@ from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
-from otpt.data.classes import read_text
 from otpt.errors import OtptError
+from otpt.files import read_text
 from otpt.methods import Method
 from otpt.prompts import Prompt, published_templates
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import Any, NamedTuple, NoReturn
+from itertools import chain
+from typing import NamedTuple, NoReturn, cast
 
 from PIL import Image
 
@@ -21,16 +22,16 @@ class ImageInput(NamedTuple):
     image_id: str | None
 
 
-def is_one_image(given: Any) -> bool:
+def is_one_image(images: object) -> bool:
     """Return whether an object is a single image, not a list, an iterator or a batch (B, C, H, W)."""
-    if is_array(given):
-        return bool(given.ndim != 4)
-    one = (str, bytes, bytearray, memoryview, os.PathLike, Image.Image)
-    several = isinstance(given, Iterable) or hasattr(given, "__getitem__")  # torch data sets need not be iterable
-    return isinstance(given, one) or is_file_object(given) or not several
+    if is_array(images):
+        return bool(images.ndim != 4)
+    single = (str, bytes, bytearray, memoryview, os.PathLike, Image.Image)
+    iterable = isinstance(images, Iterable) or hasattr(images, "__getitem__")  # torch data sets need not be iterable
+    return isinstance(images, single) or is_file_object(images) or not iterable
 
 
-def image_inputs(images: Iterable[Any], image_ids: Iterable[str] | None = None) -> Iterator[ImageInput]:
+def image_inputs(images: Iterable[object], image_ids: Iterable[str] | None = None) -> Iterator[ImageInput]:
     """Lazily yield images in order.
 
     ``images`` may contain images, batches (B, C, H, W) or (images, labels) pairs of a data loader, rows of a Hugging
@@ -42,7 +43,7 @@ def image_inputs(images: Iterable[Any], image_ids: Iterable[str] | None = None) 
             f"images is a single image {shown}; expected a list of images or a batch (B, C, H, W): pass [image]."
         )
     names = None if image_ids is None else iter(image_ids)
-    for position, image in enumerate((each for item in images for each in _images_of(item)), start=1):
+    for position, image in enumerate(chain.from_iterable(map(_images_of, images)), start=1):
         name = None if names is None else next(names, None)
         if names is not None and name is None:
             raise OtptError("The numbers of images and image ids differ; expected one id per image.")
@@ -55,24 +56,24 @@ def image_inputs(images: Iterable[Any], image_ids: Iterable[str] | None = None) 
         raise OtptError("The numbers of images and image ids differ; expected one id per image.")
 
 
-def _images_of(item: Any) -> Iterable[Any]:
+def _images_of(item: object) -> Iterable[object]:
     """Return the images of an item: an image, a batch, a pair of images and labels, or a row."""
     if isinstance(item, NamedImage):
         return (item,)
     if isinstance(item, (tuple, list)) and item and not isinstance(item[0], (int, float)):
         item = item[0]
     if isinstance(item, Mapping):
-        found = next((item[name] for name in ("image", "img", "pixel_values", "jpg", "png") if name in item), None)
-        if found is None:
+        image = next((item[name] for name in ("image", "img", "pixel_values", "jpg", "png") if name in item), None)
+        if image is None:
             raise OtptError(f"A row of the data has the columns {list(item)}; expected a column 'image'.")
-        item = found
+        item = image
     return item if is_array(item) and item.ndim == 4 else (item,)
 
 
-def _source(image: ImageSource) -> Callable[[], ImageSource]:
+def _source(image: object) -> Callable[[], ImageSource]:
     """Return a function that returns the image; a file object is read immediately, in the caller's thread."""
     if isinstance(image, Image.Image) or not is_file_object(image):
-        return lambda: image
+        return lambda: cast(ImageSource, image)  # opening it raises for other objects
     try:
         data = read_file_object(image)
     except OtptError as error:

@@ -18,7 +18,7 @@ from otpt.views import ViewRecipe, make_views
 class Batch:
     """Batch of B images with the features of all required views; ``seed`` determines the views."""
 
-    images: Sequence[EncodedImage]
+    images: Sequence[EncodedImage[object]]
     seed: int
 
     def features(self, recipe: ViewRecipe) -> Tensor:

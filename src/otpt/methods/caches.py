@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 import torch
 from pydantic import Field
@@ -21,7 +21,7 @@ from torch.nn.functional import normalize
 
 from otpt.methods.tuner import adamw_first_step
 from otpt.objectives import entropy_of_mean, select_fraction, view_entropies
-from otpt.registry import Count, Fraction, NonNegative, Positive, Probability, adaptation
+from otpt.registry import Count, Fraction, NonNegative, Positive, Probability, State, adaptation, carried
 
 POSITIVE, NEGATIVE = 3, 2
 """Entries per class of the positive and of the negative cache."""
@@ -154,7 +154,7 @@ def summarise(features: Tensor, logits: Tensor, *, mean: bool, ratio: float) -> 
 def tda(
     features: Tensor,
     logits: Tensor,
-    state: dict[str, Any],
+    state: State,
     cache_alpha: NonNegative = 2.0,
     cache_beta: NonNegative = 5.0,
     negative_weight: NonNegative = 0.117,
@@ -170,27 +170,32 @@ def tda(
     """
     image = summarise(features, logits, mean=mean_views, ratio=stream_ratio)
     positive = positive_cache(state, image)
-    rows, own = in_first_row(image.feature, features), in_first_row(image.logits, logits)
-    adapted = own + cache_alpha * positive.affinities(rows, cache_beta).sum(dim=-1)
+    rows = in_first_row(image.feature, features)
+    initial = in_first_row(image.logits, logits)
+    adapted = initial + cache_alpha * positive.affinities(rows, cache_beta).sum(dim=-1)
     negative = negative_cache(state, image, image.entropy)
     return adapted - negative_weight * negative_term(negative, rows)
 
 
-def positive_cache(state: dict[str, Any], image: ImageSummary) -> ClassCache:
+def positive_cache(state: State, image: ImageSummary) -> ClassCache:
     """Insert the image into the positive cache and return the cache."""
-    if "positive" not in state:
-        state["positive"] = ClassCache(len(image.logits), POSITIVE, [image.feature.shape], like=image.feature)
-    cache: ClassCache = state["positive"]
+
+    def empty() -> ClassCache:
+        return ClassCache(len(image.logits), POSITIVE, [image.feature.shape], like=image.feature)
+
+    cache = carried(state, "positive", empty)
     cache.insert(image.label, image.entropy, image.feature)
     return cache
 
 
-def negative_cache(state: dict[str, Any], image: ImageSummary, rank: Tensor) -> ClassCache:
+def negative_cache(state: State, image: ImageSummary, rank: Tensor) -> ClassCache:
     """Insert the image, if doubtful, into the negative cache of features and likely classes; return the cache."""
-    if "negative" not in state:
+
+    def empty() -> ClassCache:
         shapes = [image.feature.shape, image.logits.shape]
-        state["negative"] = ClassCache(len(image.logits), NEGATIVE, shapes, like=image.feature)
-    cache: ClassCache = state["negative"]
+        return ClassCache(len(image.logits), NEGATIVE, shapes, like=image.feature)
+
+    cache = carried(state, "negative", empty)
     if doubtful(image):
         likely = (image.probabilities > _UNLIKELY) & (image.probabilities < 1)
         cache.insert(image.label, rank, image.feature, likely.to(image.feature))
@@ -214,52 +219,45 @@ def in_first_row(row: Tensor, rows: Tensor) -> Tensor:
     return torch.cat([row[None], rows[1:]])
 
 
+@dataclass(frozen=True)
+class BoostSettings:
+    """Settings of BoostAdapter."""
+
+    cache_alpha: NonNegative = 2.0
+    cache_beta: NonNegative = 5.0
+    boost_delta: Annotated[int, Field(ge=0)] = 1
+    negative_weight: NonNegative = 0.117
+    mean_views: bool = False
+    stream_ratio: Fraction = 0.1
+
+
 @adaptation(source="Zhang et al., NeurIPS 2024", caution=_BOOST_CAUTION, settings=_BOOST)
-def boostadapter(
-    features: Tensor,
-    logits: Tensor,
-    state: dict[str, Any],
-    cache_alpha: NonNegative = 2.0,
-    cache_beta: NonNegative = 5.0,
-    boost_delta: Annotated[int, Field(ge=0)] = 1,
-    negative_weight: NonNegative = 0.117,
-    mean_views: bool = False,
-    stream_ratio: Fraction = 0.1,
-) -> Tensor:
+def boostadapter(features: Tensor, logits: Tensor, state: State, settings: BoostSettings = BoostSettings()) -> Tensor:
     """BoostAdapter: TDA whose cache also takes the most confident views of the image itself.
 
     The positive term is read from a copy of the cache. The copy takes the int(V·``stream_ratio``) views of smallest
     entropy, each under its own label, retains the 3 + δ entries of smallest entropy of each class, and is then
     discarded; δ is ``boost_delta``. The negative cache is first in, first out.
     """
-    image = summarise(features, logits, mean=mean_views, ratio=stream_ratio)
+    image = summarise(features, logits, mean=settings.mean_views, ratio=settings.stream_ratio)
     positive = positive_cache(state, image)
-    chosen = select_fraction(logits, stream_ratio)
+    chosen = select_fraction(logits, settings.stream_ratio)
     labels, entropies = logits[chosen].argmax(dim=-1), view_entropies(logits[chosen])
-    history, views = _kept(positive.ranks, labels, entropies, POSITIVE + boost_delta)
-    rows, own = in_first_row(image.feature, features), in_first_row(image.logits, logits)
-    near = (positive.affinities(rows, cache_beta) * history).sum(dim=-1)
-    near = near.index_add(1, labels, affinity(rows, features[chosen], cache_beta) * views)
-    state["images"] = state.get("images", 0) + 1
-    negative = negative_cache(state, image, image.entropy.new_tensor(-state["images"]))
-    return own + cache_alpha * near - negative_weight * negative_term(negative, rows)
+    history, views = _kept(positive.ranks, labels, entropies, POSITIVE + settings.boost_delta)
+    rows = in_first_row(image.feature, features)
+    initial = in_first_row(image.logits, logits)
+    near = (positive.affinities(rows, settings.cache_beta) * history).sum(dim=-1)
+    near = near.index_add(1, labels, affinity(rows, features[chosen], settings.cache_beta) * views)
+    images = carried(state, "images", int) + 1
+    state["images"] = images
+    negative = negative_cache(state, image, image.entropy.new_tensor(-images))
+    return initial + settings.cache_alpha * near - settings.negative_weight * negative_term(negative, rows)
 
 
 @adaptation(source="Zhang et al., NeurIPS 2024", caution=_BOOST_CAUTION, settings=_BOOST)
-def boost(
-    features: Tensor,
-    logits: Tensor,
-    cache_alpha: NonNegative = 2.0,
-    cache_beta: NonNegative = 5.0,
-    boost_delta: Annotated[int, Field(ge=0)] = 1,
-    negative_weight: NonNegative = 0.117,
-    mean_views: bool = False,
-    stream_ratio: Fraction = 0.1,
-) -> Tensor:
+def boost(features: Tensor, logits: Tensor, settings: BoostSettings = BoostSettings()) -> Tensor:
     """BoostAdapter without history: the cache holds the image's own views, each image alone."""
-    return boostadapter(
-        features, logits, {}, cache_alpha, cache_beta, boost_delta, negative_weight, mean_views, stream_ratio
-    )
+    return boostadapter(features, logits, {}, settings)
 
 
 def _kept(ranks: Tensor, labels: Tensor, entropies: Tensor, capacity: int) -> tuple[Tensor, Tensor]:
@@ -275,6 +273,16 @@ def _kept(ranks: Tensor, labels: Tensor, entropies: Tensor, capacity: int) -> tu
     return history, views
 
 
+@dataclass(frozen=True)
+class MemorySettings:
+    """Settings of DMN."""
+
+    memory_weight: NonNegative = 1.0
+    memory_beta: NonNegative = 5.5
+    memory_size: Count = 50
+    stream_ratio: Fraction = 0.1
+
+
 # The released script tries 13 values of the weight on the labels of the test images; here it is always 1.
 @adaptation(source="Zhang et al., CVPR 2024")
 def dmn(
@@ -282,11 +290,8 @@ def dmn(
     logits: Tensor,
     text_features: Tensor,
     logit_scale: float,
-    state: dict[str, Any],
-    memory_weight: NonNegative = 1.0,
-    memory_beta: NonNegative = 5.5,
-    memory_size: Count = 50,
-    stream_ratio: Fraction = 0.1,
+    state: State,
+    settings: MemorySettings = MemorySettings(),
 ) -> Tensor:
     """DMN, its training-free part: a memory of 50 features per class, read again for each image.
 
@@ -295,17 +300,20 @@ def dmn(
     before the memory is read, under label and entropy of the mean prediction over the int(V·``stream_ratio``) most
     confident views. Returns log p.
     """
-    if "memory" not in state:
-        state["memory"] = ClassCache(len(text_features), memory_size, [features[0].shape], like=features)
-    memory: ClassCache = state["memory"]
-    image = summarise(features, logits, mean=True, ratio=stream_ratio)
+
+    def empty() -> ClassCache:
+        return ClassCache(len(text_features), settings.memory_size, [features[0].shape], like=features)
+
+    memory = carried(state, "memory", empty)
+    image = summarise(features, logits, mean=True, ratio=settings.stream_ratio)
     memory.insert(int(image.probabilities.argmax()), image.entropy, features[0])
-    read = normalize(_read(memory, text_features, features[:1], memory_beta), dim=-1)
+    read = normalize(_read(memory, text_features, features[:1], settings.memory_beta), dim=-1)
     dynamic = (logit_scale * features @ read.mT).log_softmax(dim=-1)
-    if memory_weight == 0:
+    weight = settings.memory_weight
+    if weight == 0:
         return logits.log_softmax(dim=-1)
-    mixed = torch.logaddexp(logits.log_softmax(dim=-1), dynamic + math.log(memory_weight))
-    return mixed - math.log1p(memory_weight)
+    mixed = torch.logaddexp(logits.log_softmax(dim=-1), dynamic + math.log(weight))
+    return mixed - math.log1p(weight)
 
 
 def _read(memory: ClassCache, text_features: Tensor, feature: Tensor, beta: float) -> Tensor:
@@ -347,6 +355,38 @@ _DPE = {
 }  # fmt: skip
 
 
+@dataclass(frozen=True)
+class BcaSettings:
+    """Settings of BCA: the initial count n, and the probabilities from which centres and matrix are updated."""
+
+    bca_count: Positive = 20000.0
+    bca_centre_from: Probability = 0.05
+    bca_matrix_from: Probability = 0.65
+    mean_views: bool = False
+    stream_ratio: Fraction = 0.1
+
+
+@dataclass
+class _ClassCentres:
+    """State of BCA: centres μ (C, D) with counts n (C,), and the matrix Q (C, C) with counts k (C,)."""
+
+    centres: Tensor
+    matrix: Tensor
+    seen: Tensor
+    confident: Tensor
+
+    @classmethod
+    def of_texts(cls, text_features: Tensor, count: float) -> _ClassCentres:
+        """Return the centres before the first image."""
+        classes = len(text_features)
+        return cls(
+            text_features.clone(),
+            torch.eye(classes).to(text_features),
+            text_features.new_full((classes,), count),
+            text_features.new_ones(classes),
+        )
+
+
 @adaptation(
     views_if=("mean_views",),
     shared_texts=True,
@@ -358,12 +398,8 @@ def bca(
     logits: Tensor,
     text_features: Tensor,
     logit_scale: float,
-    state: dict[str, Any],
-    bca_count: Positive = 20000.0,
-    bca_centre_from: Probability = 0.05,
-    bca_matrix_from: Probability = 0.65,
-    mean_views: bool = False,
-    stream_ratio: Fraction = 0.1,
+    state: State,
+    settings: BcaSettings = BcaSettings(),
 ) -> Tensor:
     """BCA: class centres and a class-to-class matrix that follow the predictions.
 
@@ -371,24 +407,36 @@ def bca(
     After the prediction, with ĉ = arg max p:  μ_ĉ ← unit((n μ_ĉ + f)/(n + 1)), n ← n + 1 if p_ĉ > 0.05, n from 20000;
     Q_ĉ ← (k Q_ĉ + p)/(k + 1), k ← k + 1 if p_ĉ > 0.65, k from 1. Returns log p.
     """
-    if not state:
-        classes = len(text_features)
-        state["centres"], state["matrix"] = text_features.clone(), torch.eye(classes).to(text_features)
-        state["seen"], state["sure"] = text_features.new_full((classes,), bca_count), text_features.new_ones(classes)
-    rows = in_first_row(summarise(features, logits, mean=mean_views, ratio=stream_ratio).feature, features)
-    probabilities = (logit_scale * rows @ state["centres"].mT).softmax(dim=-1) @ state["matrix"]
+    classes = carried(state, "classes", lambda: _ClassCentres.of_texts(text_features, settings.bca_count))
+    image = summarise(features, logits, mean=settings.mean_views, ratio=settings.stream_ratio)
+    rows = in_first_row(image.feature, features)
+    probabilities = (logit_scale * rows @ classes.centres.mT).softmax(dim=-1) @ classes.matrix
     probabilities = probabilities / probabilities.sum(dim=-1, keepdim=True)
-    label, sure = int(probabilities[0].argmax()), float(probabilities[0].max())
-    if sure > bca_centre_from:
-        count = state["seen"][label]
-        mean = (count * state["centres"][label] + rows[0]) / (count + 1)
-        state["centres"][label] = mean / mean.norm()
-        state["seen"][label] += 1
-    if sure > bca_matrix_from:
-        count = state["sure"][label]
-        state["matrix"][label] = (count * state["matrix"][label] + probabilities[0]) / (count + 1)
-        state["sure"][label] += 1
+    label = int(probabilities[0].argmax())
+    confidence = float(probabilities[0].max())
+    if confidence > settings.bca_centre_from:
+        count = classes.seen[label]
+        mean = (count * classes.centres[label] + rows[0]) / (count + 1)
+        classes.centres[label] = mean / mean.norm()
+        classes.seen[label] += 1
+    if confidence > settings.bca_matrix_from:
+        count = classes.confident[label]
+        classes.matrix[label] = (count * classes.matrix[label] + probabilities[0]) / (count + 1)
+        classes.confident[label] += 1
     return probabilities.clamp_min(torch.finfo(probabilities.dtype).tiny).log()
+
+
+@dataclass(frozen=True)
+class DpeSettings:
+    """Settings of DPE: α, β, the rate of the step, the weight of InfoNCE, and which views are averaged."""
+
+    cache_alpha: NonNegative = 6.0
+    cache_beta: NonNegative = 5.0
+    dpe_rate: NonNegative = 6e-4
+    dpe_contrast: NonNegative = 0.5
+    mean_views: bool = False
+    mean_prediction: bool = False
+    stream_ratio: Fraction = 0.1
 
 
 @adaptation(
@@ -404,14 +452,8 @@ def dpe(
     logits: Tensor,
     text_features: Tensor,
     logit_scale: float,
-    state: dict[str, Any],
-    cache_alpha: NonNegative = 6.0,
-    cache_beta: NonNegative = 5.0,
-    dpe_rate: NonNegative = 6e-4,
-    dpe_contrast: NonNegative = 0.5,
-    mean_views: bool = False,
-    mean_prediction: bool = False,
-    stream_ratio: Fraction = 0.1,
+    state: State,
+    settings: DpeSettings = DpeSettings(),
 ) -> Tensor:
     """DPE: text and image prototypes that evolve together, with one step on residuals for each image.
 
@@ -423,42 +465,45 @@ def dpe(
     Cache and step take the views that are most confident under T with ``mean_views``, the prediction those under t
     with ``mean_prediction``.
     """
-    texts = state.setdefault("texts", text_features.clone())
+    ratio = settings.stream_ratio
+    texts = carried(state, "texts", text_features.clone)
     current = logit_scale * features @ normalize(texts, dim=-1).mT
-    image = summarise(features, current, mean=mean_views, ratio=stream_ratio)
+    image = summarise(features, current, mean=settings.mean_views, ratio=ratio)
     cache = positive_cache(state, image)
     some = cache.present.any(dim=-1)
     means = cache.values()[some].sum(dim=1) / cache.present[some].sum(dim=-1, keepdim=True)
 
     def scores(rows: Tensor, texts: Tensor, images: Tensor) -> Tensor:
         near = rows.new_zeros(len(rows), len(texts))
-        near[:, some] = affinity(rows, images, cache_beta)
-        return logit_scale * rows @ texts.mT + cache_alpha * near
+        near[:, some] = affinity(rows, images, settings.cache_beta)
+        return logit_scale * rows @ texts.mT + settings.cache_alpha * near
 
     def loss(texts: Tensor, images: Tensor) -> Tensor:
         entropy = entropy_of_mean(scores(image.feature[None], texts, images))
-        if not dpe_contrast:
+        if not settings.dpe_contrast:
             return entropy
         similarities = images @ texts[some].mT / _CONTRAST_TEMPERATURE
-        return entropy - dpe_contrast * similarities.log_softmax(dim=-1).diagonal().mean()
+        return entropy - settings.dpe_contrast * similarities.log_softmax(dim=-1).diagonal().mean()
 
-    tuned, tuned_images = _residual_step(loss, (texts, means), dpe_rate)
-    chosen = summarise(features, logit_scale * features @ tuned.mT, mean=mean_prediction, ratio=stream_ratio)
+    tuned, tuned_images = _residual_step(loss, (texts, means), settings.dpe_rate)
+    chosen = summarise(features, logit_scale * features @ tuned.mT, mean=settings.mean_prediction, ratio=ratio)
     adapted = scores(in_first_row(chosen.feature, features), tuned, tuned_images)
     if float(entropy_of_mean(adapted[:1])) < _CONFIDENT * math.log2(len(texts)):
-        count = state.get("count", 1)
-        state["texts"], state["count"] = (count * texts + tuned) / (count + 1), count + 1
+        count = carried(state, "count", lambda: 1)
+        state["texts"] = (count * texts + tuned) / (count + 1)
+        state["count"] = count + 1
     return adapted
 
 
 def _residual_step(loss: Callable[..., Tensor], prototypes: Sequence[Tensor], rate: float) -> list[Tensor]:
     """Return unit(P + R) of prototypes P after one AdamW step on residuals R from 0."""
-    zeros = [torch.zeros_like(each) for each in prototypes]
+    zeros = [torch.zeros_like(prototype) for prototype in prototypes]
     with torch.enable_grad():
-        residuals = [each.clone().requires_grad_() for each in zeros]
-        value = loss(*(normalize(own + each, dim=-1) for own, each in zip(prototypes, residuals, strict=True)))
-    found = []
-    for own, zero, gradient in zip(prototypes, zeros, torch.autograd.grad(value, residuals), strict=True):
+        residuals = [zero.clone().requires_grad_() for zero in zeros]
+        pairs = zip(prototypes, residuals, strict=True)
+        value = loss(*(normalize(prototype + residual, dim=-1) for prototype, residual in pairs))
+    tuned = []
+    for prototype, zero, gradient in zip(prototypes, zeros, torch.autograd.grad(value, residuals), strict=True):
         step = adamw_first_step(zero, gradient, learning_rate=rate, weight_decay=0.1, epsilon=1e-3)
-        found.append(normalize(own + step, dim=-1))
-    return found
+        tuned.append(normalize(prototype + step, dim=-1))
+    return tuned

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import ClassVar, Literal, TypeVar
 
 from pydantic import Field, InstanceOf
 from torch import Tensor
+from typing_extensions import Unpack
 
 from otpt.backbones import Backbone, text_encoder
 from otpt.calibration import BaseTexts
@@ -19,9 +20,9 @@ from otpt.methods.method import Method
 from otpt.methods.path import PromptGroup
 from otpt.methods.preparation import Init, Setup, register_init, text_state
 from otpt.methods.protocol import Protocol
-from otpt.methods.state import PromptState
+from otpt.methods.state import PromptState, StateOptions
 from otpt.methods.task import Task
-from otpt.prompts import tokenize_prompts
+from otpt.prompts import PromptEncoder, tokenize_prompts
 from otpt.prompts.learned import CocoopContext, CoopContext, MaplePrompts, fingerprint, read_learned_as
 from otpt.registry import CALIBRATIONS
 from otpt.views import ViewRecipe
@@ -109,8 +110,18 @@ class ConditionalState(PromptState):
     ``raw`` feeds the tower's feature before normalisation, as TPT's code does.
     """
 
-    def __init__(self, *args: Any, context: CocoopContext, model: Backbone, raw: bool, **more: Any) -> None:
-        super().__init__(*args, **more)
+    def __init__(
+        self,
+        class_names: Sequence[str],
+        encoder: PromptEncoder,
+        init: Tensor,
+        *,
+        context: CocoopContext,
+        model: Backbone,
+        raw: bool,
+        **options: Unpack[StateOptions],
+    ) -> None:
+        super().__init__(class_names, encoder, init, **options)
         self._backbone, self._raw = model, raw
         self._context = context.to(model.device, model.dtype)
 

@@ -7,9 +7,10 @@ are known by their names alone, :mod:`otpt.methods.mixed_classes` makes the scor
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from torch import Tensor
+from typing_extensions import Unpack
 
 from otpt.errors import OtptError
 from otpt.files import Json
@@ -20,9 +21,9 @@ from otpt.methods.mixed_classes import MixedScorer, fit_mixed
 from otpt.methods.path import PromptGroup
 from otpt.methods.preparation import Init, Setup, register_init, text_state, texts_facts
 from otpt.methods.protocol import Protocol
-from otpt.methods.state import PromptState
+from otpt.methods.state import PromptState, StateOptions
 from otpt.methods.task import Task, Texts
-from otpt.prompts import TextFeatures
+from otpt.prompts import PromptEncoder, TextFeatures
 from otpt.rejection import negative_words, text_features_of
 
 
@@ -30,7 +31,7 @@ class ExampleState(PromptState):
     """Logits of texts and examples; the text features are the prototypes where there are no texts.
 
     Args:
-        arguments: arguments of :class:`PromptState`.
+        class_names, encoder, init: arguments of :class:`PromptState`.
         scorer: name in :data:`SCORERS`.
         examples: encoded examples.
         nouns: text features (M, D) of common nouns, if some classes are known by their names alone.
@@ -38,9 +39,17 @@ class ExampleState(PromptState):
     """
 
     def __init__(
-        self, *arguments: Any, scorer: str, examples: Examples, nouns: Tensor | None = None, **options: Any
+        self,
+        class_names: Sequence[str],
+        encoder: PromptEncoder,
+        init: Tensor,
+        *,
+        scorer: str,
+        examples: Examples,
+        nouns: Tensor | None = None,
+        **options: Unpack[StateOptions],
     ) -> None:
-        super().__init__(*arguments, **options)
+        super().__init__(class_names, encoder, init, **options)
         features, labels = examples.features, examples.labels
         assert features is not None
         assert labels is not None

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from otpt.methods.caches import ClassCache, in_first_row, summarise
 from otpt.objectives import select_fraction
-from otpt.registry import Count, Fraction, NonNegative, Positive, Probability, adaptation
+from otpt.registry import Count, Fraction, NonNegative, Positive, Probability, State, adaptation, carried
 
 _START_MEAN = 0.001
 _OGA_EPSILON = 1e-6
@@ -41,6 +41,66 @@ _ADAPT = {
 }  # fmt: skip
 
 
+@dataclass(frozen=True)
+class DotaSettings:
+    """Settings of DOTA: η, ρ, ε and σ²."""
+
+    dota_largest: NonNegative = 0.3
+    dota_rate: NonNegative = 0.02
+    dota_shrinkage: Fraction = 1e-4
+    dota_variance: Positive = 0.002
+    mean_views: bool = False
+    stream_ratio: Fraction = 0.1
+
+
+@dataclass
+class _Gaussians:
+    """State of DOTA.
+
+    Attributes:
+        means: (C, D), μ_c.
+        counts: (C,), n_c.
+        scatters: (C, D, D), n_c Σ_c.
+        covariance: (D, D), mean of Σ_c over the classes.
+        factor: (D, D), Cholesky factor of the shrunk covariance.
+    """
+
+    means: Tensor
+    counts: Tensor
+    scatters: Tensor
+    covariance: Tensor
+    factor: Tensor
+
+    @classmethod
+    def initial(cls, classes: int, variance: float, like: Tensor) -> _Gaussians:
+        """Return the Gaussians before the first image, in the type and width of features ``like`` (V, D)."""
+        width = like.shape[1]
+        identity = torch.eye(width).to(like)
+        return cls(
+            means=like.new_full((classes, width), _START_MEAN),
+            counts=like.new_ones(classes),
+            scatters=(variance * identity).repeat(classes, 1, 1),
+            covariance=variance * identity,
+            factor=variance**0.5 * identity,
+        )
+
+    def add(self, views: Tensor, probabilities: Tensor) -> None:
+        """Add views (n, D) to all classes with weights (n, C), skipping classes whose weights underflow."""
+        added = probabilities.sum(dim=0)
+        active = (added > torch.finfo(added.dtype).eps * 1e-3).nonzero()[:, 0]
+        added, weights, classes = added[active], probabilities[:, active], len(self.counts)
+        means, before, scatters = self.means[active], self.counts[active], self.scatters[active]
+        after = before + added
+        away = views[:, None] - means  # (n, active, D), of the old means
+        shares = (weights / after).flatten()
+        change = (away.flatten(end_dim=1) * shares[:, None]).mT @ away.flatten(end_dim=1)
+        change -= ((added / (before * after)) @ scatters.flatten(start_dim=1)).view_as(change)
+        self.covariance = self.covariance + change / classes
+        self.scatters[active] = scatters + torch.einsum("nc,nci,ncj->cij", weights, away, away)
+        self.means[active] = (before[:, None] * means + weights.mT @ views) / after[:, None]
+        self.counts[active] = after
+
+
 # The first image is predicted by I/σ², not by the shrunk covariance; all means are equal then, so that it is zero-shot.
 @adaptation(
     views_if=("mean_views",),
@@ -49,17 +109,7 @@ _ADAPT = {
     "images; --set dota-largest=0.3 dota-rate=0.02 dota-shrinkage=1e-4 takes the same everywhere.",
     settings=_DOTA,
 )
-def dota(
-    features: Tensor,
-    logits: Tensor,
-    state: dict[str, Any],
-    dota_largest: NonNegative = 0.3,
-    dota_rate: NonNegative = 0.02,
-    dota_shrinkage: Fraction = 1e-4,
-    dota_variance: Positive = 0.002,
-    mean_views: bool = False,
-    stream_ratio: Fraction = 0.1,
-) -> Tensor:
+def dota(features: Tensor, logits: Tensor, state: State, settings: DotaSettings = DotaSettings()) -> Tensor:
     """DOTA: a Gaussian per class, estimated from all images so far, each weighted by its probabilities.
 
     ℓ'_c = ℓ_c + w·(f·Λμ_c − ½ μ_c·Λμ_c), w = min(ρ·mean n_c/n, η), Λ = ((1 − ε)·mean_c Σ_c + ε·I)⁻¹.
@@ -68,45 +118,58 @@ def dota(
     everywhere, Σ_c = σ²·I, n_c = 1. The state holds C·D² numbers. ``dota_largest``, ``dota_rate``, ``dota_shrinkage``
     and ``dota_variance`` are η, ρ, ε and σ².
     """
-    chosen = select_fraction(logits, stream_ratio) if mean_views else torch.zeros_like(logits[:1, 0], dtype=torch.long)
-    views, width = features[chosen], features.shape[1]
-    if not state:
-        classes = logits.shape[1]
-        identity = torch.eye(width).to(features)
-        state["means"] = features.new_full((classes, width), _START_MEAN)
-        state["counts"] = features.new_ones(classes)
-        state["scatters"] = (dota_variance * identity).repeat(classes, 1, 1)  # n_c Σ_c
-        state["covariance"] = dota_variance * identity  # mean over the classes
-        state["factor"] = dota_variance**0.5 * identity
-    means, counts = state["means"], state["counts"]
-    rows, own = in_first_row(views.mean(dim=0), features), in_first_row(logits[chosen].mean(dim=0), logits)
+    chosen = torch.zeros_like(logits[:1, 0], dtype=torch.long)
+    if settings.mean_views:
+        chosen = select_fraction(logits, settings.stream_ratio)
+    views = features[chosen]
+    classes = logits.shape[1]
+    gaussians = carried(state, "gaussians", lambda: _Gaussians.initial(classes, settings.dota_variance, features))
+    rows = in_first_row(views.mean(dim=0), features)
+    initial = in_first_row(logits[chosen].mean(dim=0), logits)
     # with Λ = (LLᵀ)⁻¹ both terms are products of L⁻¹f and L⁻¹μ
-    whitened = torch.linalg.solve_triangular(state["factor"], torch.cat([means, rows]).mT, upper=False).mT
-    centres, points = whitened[: len(means)], whitened[len(means) :]
-    weight = min(dota_rate * float(counts.mean()) / len(views), dota_largest)
-    adapted = own + weight * (points @ centres.mT - centres.square().sum(dim=1) / 2)
-    _update_gaussians(state, views, logits[chosen].softmax(dim=-1))
-    shrunk = (1 - dota_shrinkage) * state["covariance"]
-    shrunk.diagonal().add_(dota_shrinkage)
-    state["factor"] = torch.linalg.cholesky(shrunk)
+    both = torch.cat([gaussians.means, rows])
+    whitened = torch.linalg.solve_triangular(gaussians.factor, both.mT, upper=False).mT
+    centres, points = whitened[:classes], whitened[classes:]
+    weight = min(settings.dota_rate * float(gaussians.counts.mean()) / len(views), settings.dota_largest)
+    adapted = initial + weight * (points @ centres.mT - centres.square().sum(dim=1) / 2)
+    gaussians.add(views, logits[chosen].softmax(dim=-1))
+    shrunk = (1 - settings.dota_shrinkage) * gaussians.covariance
+    shrunk.diagonal().add_(settings.dota_shrinkage)
+    gaussians.factor = torch.linalg.cholesky(shrunk)
     return adapted
 
 
-def _update_gaussians(state: dict[str, Any], views: Tensor, probabilities: Tensor) -> None:
-    """Add views (n, D) to all classes with weights (n, C), skipping classes whose weights underflow."""
-    added = probabilities.sum(dim=0)
-    active = (added > torch.finfo(added.dtype).eps * 1e-3).nonzero()[:, 0]
-    added, weights, classes = added[active], probabilities[:, active], len(state["counts"])
-    means, before, scatters = state["means"][active], state["counts"][active], state["scatters"][active]
-    after = before + added
-    away = views[:, None] - means  # (n, active, D), of the old means
-    shares = (weights / after).flatten()
-    change = (away.flatten(end_dim=1) * shares[:, None]).mT @ away.flatten(end_dim=1)
-    change -= ((added / (before * after)) @ scatters.flatten(start_dim=1)).view_as(change)
-    state["covariance"] = state["covariance"] + change / classes
-    state["scatters"][active] = scatters + torch.einsum("nc,nci,ncj->cij", weights, away, away)
-    state["means"][active] = (before[:, None] * means + weights.mT @ views) / after[:, None]
-    state["counts"][active] = after
+@dataclass(frozen=True)
+class _Discriminant:
+    """Linear discriminant of Gaussians with means μ (C, D) and a common precision Λ (D, D).
+
+    Attributes:
+        precision: (D, D), Λ.
+        weights: (C, D), Λμ_c.
+        biases: (C,), −½ μ_c·Λμ_c.
+    """
+
+    precision: Tensor
+    weights: Tensor
+    biases: Tensor
+
+    @classmethod
+    def of(cls, means: Tensor, precision: Tensor) -> _Discriminant:
+        """Return the discriminant of means and a precision."""
+        weights = means @ precision
+        return cls(precision, weights, -(weights * means).sum(dim=1) / 2)
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        """Return f·Λμ_c − ½ μ_c·Λμ_c: (V, D) → (V, C)."""
+        return rows @ self.weights.mT + self.biases
+
+
+@dataclass
+class _StoredImages:
+    """State of OGA: the stored images and the discriminant of their Gaussians."""
+
+    cache: ClassCache
+    discriminant: _Discriminant
 
 
 @adaptation(needs_views=False, shared_texts=True, source="Fuchs et al., arXiv 2501.04352 (2025)")
@@ -122,7 +185,7 @@ def oga(
     features: Tensor,
     logits: Tensor,
     text_features: Tensor,
-    state: dict[str, Any],
+    state: State,
     oga_capacity: Count = 8,
     oga_tau: NonNegative = 0.05,
     oga_by_capacity: bool = False,
@@ -136,25 +199,28 @@ def oga(
     ``oga_by_capacity`` divides the sums of features by the capacity, as the released code does.
     """
     classes, width = text_features.shape
-    if not state:
-        state["cache"] = ClassCache(classes, oga_capacity, [(width,)], like=features)
-        _set_classifier(state, text_features, width * torch.eye(width).to(features))
+
+    def empty() -> _StoredImages:
+        discriminant = _Discriminant.of(text_features, width * torch.eye(width).to(features))
+        return _StoredImages(ClassCache(classes, oga_capacity, [(width,)], like=features), discriminant)
+
+    stream = carried(state, "stored", empty)
     p = logits[0].softmax(dim=-1)
     entropy = -(p * (p + _OGA_EPSILON).log()).sum()
     if float(entropy) < math.log(classes):
-        cache: ClassCache = state["cache"]
+        cache = stream.cache
         cache.insert(int(logits[0].argmax()), entropy, features[0])
         stored = cache.present.sum(dim=1)
         divisor = stored.new_full((classes,), oga_capacity) if oga_by_capacity else stored
         sums = cache.values().sum(dim=1) / divisor.clamp(min=1)[:, None]
         means = torch.where(stored[:, None] >= 2, sums, text_features)
-        precision = state["precision"]
+        precision = stream.discriminant.precision
         if int(stored.max()) > 2:
             residuals = (cache.values() - means[:, None])[cache.present]
             few = len(residuals) <= 4 * width
             precision = ridge_precision(residuals) if few else torch.linalg.pinv(residuals.mT.cov(), hermitian=True)
-        _set_classifier(state, means, precision)
-    return logits + oga_tau * _discriminant(state, features)
+        stream.discriminant = _Discriminant.of(means, precision)
+    return logits + oga_tau * stream.discriminant(features)
 
 
 def ridge_precision(residuals: Tensor) -> Tensor:
@@ -174,16 +240,33 @@ def ridge_precision(residuals: Tensor) -> Tensor:
     return width * torch.cholesky_inverse(torch.linalg.cholesky(scatter))
 
 
-def _set_classifier(state: dict[str, Any], means: Tensor, precision: Tensor) -> None:
-    weights = means @ precision
-    state["precision"], state["weights"] = precision, weights
-    state["biases"] = -(weights * means).sum(dim=1) / 2
+@dataclass(frozen=True)
+class AdaptSettings:
+    """Settings of ADAPT: the weight a, the capacity of the bank, α, and whether to follow the released code."""
+
+    adapt_weight: Positive = 60.0
+    adapt_capacity: Count = 16
+    adapt_mean: Probability = 0.9
+    adapt_released: bool = False
+    mean_views: bool = False
+    stream_ratio: Fraction = 0.1
 
 
-def _discriminant(state: dict[str, Any], rows: Tensor) -> Tensor:
-    """Return f·Λμ_c − ½ μ_c·Λμ_c: (V, D) → (V, C)."""
-    found: Tensor = rows @ state["weights"].mT + state["biases"]
-    return found
+@dataclass
+class _Bank:
+    """State of ADAPT.
+
+    Attributes:
+        images: stored features with the probabilities of their labels.
+        means: (C, D), means of the classes.
+        discriminant: of the means; None before the first image.
+        last: (D,), feature of the last stored image; None before it.
+    """
+
+    images: ClassCache
+    means: Tensor
+    discriminant: _Discriminant | None = None
+    last: Tensor | None = None
 
 
 @adaptation(
@@ -208,13 +291,8 @@ def adapt_gda(
     features: Tensor,
     logits: Tensor,
     text_features: Tensor,
-    state: dict[str, Any],
-    adapt_weight: Positive = 60.0,
-    adapt_capacity: Count = 16,
-    adapt_mean: Probability = 0.9,
-    adapt_released: bool = False,
-    mean_views: bool = False,
-    stream_ratio: Fraction = 0.1,
+    state: State,
+    settings: AdaptSettings = AdaptSettings(),
 ) -> Tensor:
     """ADAPT: Gaussian class models of a bank of confident images as a penalty on the logits.
 
@@ -225,27 +303,33 @@ def adapt_gda(
     the image to its class mean once more, and compares an image that is not stored with the bank through the last one
     that was.
     """
-    image = summarise(features, logits, mean=mean_views, ratio=stream_ratio)
+    image = summarise(features, logits, mean=settings.mean_views, ratio=settings.stream_ratio)
     classes, width = text_features.shape
-    if not state:
-        state["bank"] = ClassCache(classes, adapt_capacity, [(width,), ()], like=features)
-        state["means"] = text_features.clone()
-    bank, label = state["bank"], image.label
-    full = bank.ranks[label].isfinite().sum() == adapt_capacity
-    if not full or bool(image.entropy < bank.ranks[label].max()):
-        sure = image.probabilities[label]
-        bank.insert(label, image.entropy, image.feature, sure)
-        weights, stored = bank.values(1)[label], bank.values()[label]
-        again = float(adapt_released) * sure
+
+    def empty() -> _Bank:
+        images = ClassCache(classes, settings.adapt_capacity, [(width,), ()], like=features)
+        return _Bank(images, text_features.clone())
+
+    bank = carried(state, "bank", empty)
+    images, label = bank.images, image.label
+    full = images.ranks[label].isfinite().sum() == settings.adapt_capacity
+    if not full or bool(image.entropy < images.ranks[label].max()):
+        confidence = image.probabilities[label]
+        images.insert(label, image.entropy, image.feature, confidence)
+        weights, stored = images.values(1)[label], images.values()[label]
+        again = float(settings.adapt_released) * confidence
         mean = (weights @ stored + again * image.feature) / (weights.sum() + again)
-        state["means"][label] = adapt_mean * mean + (1 - adapt_mean) * text_features[label]
-        precision = ridge_precision((bank.values() - state["means"][:, None])[bank.present])
-        _set_classifier(state, state["means"], precision)
-        state["last"] = image.feature
-    rows, own = in_first_row(image.feature, features), in_first_row(image.logits, logits)
-    near = in_first_row(state["last"], rows) if adapt_released else rows
-    evidence = (near @ bank.values().flatten(end_dim=1).mT).unflatten(1, (classes, -1)) * bank.values(1)
-    scores = _discriminant(state, rows).log_softmax(dim=-1)
-    scores = scores + adapt_weight / (2 * int(bank.present.sum())) * evidence.sum(dim=-1)
-    penalty = (scores - scores.amax(dim=-1, keepdim=True)) / adapt_weight
-    return own * penalty.exp() if adapt_released else own + penalty
+        bank.means[label] = settings.adapt_mean * mean + (1 - settings.adapt_mean) * text_features[label]
+        precision = ridge_precision((images.values() - bank.means[:, None])[images.present])
+        bank.discriminant = _Discriminant.of(bank.means, precision)
+        bank.last = image.feature
+    assert bank.discriminant is not None
+    assert bank.last is not None
+    rows = in_first_row(image.feature, features)
+    initial = in_first_row(image.logits, logits)
+    near = in_first_row(bank.last, rows) if settings.adapt_released else rows
+    evidence = (near @ images.values().flatten(end_dim=1).mT).unflatten(1, (classes, -1)) * images.values(1)
+    scores = bank.discriminant(rows).log_softmax(dim=-1)
+    scores = scores + settings.adapt_weight / (2 * int(images.present.sum())) * evidence.sum(dim=-1)
+    penalty = (scores - scores.amax(dim=-1, keepdim=True)) / settings.adapt_weight
+    return initial * penalty.exp() if settings.adapt_released else initial + penalty

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cache, cached_property
 from os import PathLike
-from typing import Any, Literal, get_type_hints
+from typing import Literal, TypeVar, get_type_hints
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
@@ -40,6 +40,8 @@ from otpt.registry import (
     listed_datasets,
     number_for,
 )
+
+_Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +79,7 @@ class TuningConfig(Steps):
     """
 
     weights: tuple[tuple[str, float], ...]
-    settings: tuple[tuple[str, float], ...] = ()
+    settings: tuple[tuple[str, object], ...] = ()
     learning_rate: float = field(default=5e-3, kw_only=True)
 
     def weights_on(self, kind: str) -> tuple[tuple[str, float], ...]:
@@ -127,14 +129,15 @@ class Method(Steps):
     source: str = ""
     views: Count | None = None
     augmix: bool | None = None
-    settings: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    settings: Mapping[str, object] = field(default_factory=dict, hash=False)
     caution: str = ""
 
     def __post_init__(self) -> None:
-        for each in fields(self):
-            _validated(self.name, each.name, getattr(self, each.name), _adapter(each.name), strict=True)
+        for attribute in fields(self):
+            name = attribute.name
+            _validated(self.name, name, getattr(self, name), _adapter(name), strict=True)
         for axis, value, registry in self._axes:
-            if not is_registered(value, registry):
+            if not is_registered(value, registry, "methods"):
                 raise unknown(axis, value, registry)
         # in the order of the loss: view objectives first, each kind in the order of the registry
         present = [name for name in OBJECTIVES if name in self.objectives]
@@ -150,7 +153,7 @@ class Method(Steps):
         """Restore a pickled method; another process may not have imported the plugin that it needs."""
         self.__dict__.update(state)
         for _, value, registry in self._axes:
-            is_registered(value, registry)
+            is_registered(value, registry, "methods")
 
     @property
     def _axes(self) -> list[tuple[str, str, Mapping[str, object]]]:
@@ -193,27 +196,27 @@ class Method(Steps):
                 f"Method {self.name!r} does not use a temperature; use 'tpt+ts', or set calibrate=temperature as well."
             )
 
-    def _missing_numbers(self, what: str, value: Mapping[str, Any], others: str) -> OtptError:
+    def _missing_numbers(self, what: str, value: Mapping[str, object], others: str) -> OtptError:
         return OtptError(
             f"Method {self.name!r}: {what} has numbers for {sorted(value)}; expected one for each of "
             f"{list(FAMILIES)}{others}, or one number."
         )
 
-    def _valid_settings(self) -> dict[str, Any]:
+    def _valid_settings(self) -> dict[str, object]:
         """Validate the settings by the types of their functions' parameters and of the inputs."""
         inputs = self.input_settings
         settings = {**self._function_settings, **inputs}
-        values: dict[str, Any] = {}
+        values: dict[str, object] = {}
         for name, value in self.settings.items():
             key = name.replace("-", "_")
             if key not in settings:
-                shown = [each.replace("_", "-") for each in settings]
+                shown = [setting.replace("_", "-") for setting in settings]
                 raise unknown(f"setting of method {self.name!r}:", name.replace("_", "-"), shown)
             adapter = settings[key].adapter
             if isinstance(value, Mapping) and key not in inputs:
                 if not (set(FAMILIES) <= set(value) or OTHERS in value):
                     raise self._missing_numbers(name, value, f", one for {OTHERS!r}")
-                values[key] = {each: _validated(self.name, name, number, adapter) for each, number in value.items()}
+                values[key] = {place: _validated(self.name, name, number, adapter) for place, number in value.items()}
             else:
                 values[key] = _validated(self.name, name, value, adapter)
         return values
@@ -232,18 +235,18 @@ class Method(Steps):
     @property
     def input_settings(self) -> dict[str, Setting]:
         """Inputs of its init and system, by name."""
-        return {name: setting for each in self.preparations for name, setting in each.settings().items()}
+        return {name: setting for preparation in self.preparations for name, setting in preparation.settings().items()}
 
     @property
     def _function_settings(self) -> dict[str, Setting]:
-        return {name: setting for each in self.functions for name, setting in each.settings.items()}
+        return {name: setting for function in self.functions for name, setting in function.settings.items()}
 
     @cached_property
     def prepared(self) -> Preparation:
         """The system that runs it, or else its init, with its inputs."""
         return self.preparation(**self.inputs_of(self.preparation))
 
-    def inputs_of(self, preparation: type[Preparation]) -> dict[str, Any]:
+    def inputs_of(self, preparation: type[Preparation]) -> dict[str, object]:
         """Return the inputs of its init or system that differ from the defaults."""
         return {name: value for name, value in self.settings.items() if name in preparation.model_fields}
 
@@ -254,7 +257,7 @@ class Method(Steps):
         return (*axes, *(OBJECTIVES[name] for name in self.objectives))
 
     @property
-    def defaults(self) -> dict[str, Any]:
+    def defaults(self) -> dict[str, object]:
         """Settings of the functions with their defaults."""
         return {name: setting.default for name, setting in self._function_settings.items()}
 
@@ -300,12 +303,12 @@ class Method(Steps):
         return CALIBRATIONS[self.calibrate].views or AGGREGATIONS[self.aggregate].views
 
     @property
-    def numbers(self) -> dict[str, Any]:
+    def numbers(self) -> dict[str, object]:
         """Settings of the functions that differ from their defaults."""
         inputs = self.input_settings
         return {name: value for name, value in self.settings.items() if name not in inputs}
 
-    def settings_for(self, family: str, dataset: str = "") -> dict[str, Any]:
+    def settings_for(self, family: str, dataset: str = "") -> dict[str, object]:
         """Return the settings of the functions on a data set that differ from their defaults."""
         return {name: number_for(setting, family, dataset) for name, setting in self.numbers.items()}
 
@@ -330,14 +333,20 @@ class Method(Steps):
             raise unknown("family of data sets", family, FAMILIES)
         if not self.objectives:
             return None
-        own = {name for objective in self.objectives for name in OBJECTIVES[objective].settings}
-        steps = {each.name: getattr(self, each.name) for each in fields(Steps)}
+        of_objectives = {name for objective in self.objectives for name in OBJECTIVES[objective].settings}
+        settings = self.settings_for(family, dataset).items()
+        steps = {step_field.name: getattr(self, step_field.name) for step_field in fields(Steps)}
         steps["learning_rate"] = float(number_for(self.learning_rate, family))
         return TuningConfig(
             tuple((name, float(number_for(weight, family))) for name, weight in self.objectives.items()),
-            tuple(each for each in self.settings_for(family, dataset).items() if each[0] in own),
+            tuple((name, value) for name, value in settings if name in of_objectives),
             **steps,
         )
+
+    def replace(self, **changes: object) -> Method:
+        """Return a validated copy with some fields changed."""
+        make: Callable[..., Method] = replace
+        return make(self, **changes)
 
     def override(self, settings: Mapping[str, object]) -> Method:
         """Return a copy with settings replaced, as by ``--set name=value`` and ``name[setting=value]``.
@@ -363,25 +372,25 @@ class Method(Steps):
     @property
     def _settable(self) -> list[str]:
         weights = [*(["lambda", "weight"] if self._regularisers else []), *self.objectives]
-        steps = [each.name for each in fields(Steps)] if self.objectives else []
+        steps = [step_field.name for step_field in fields(Steps)] if self.objectives else []
         temperature = ["temperature"] if self.calibrate == "temperature" else []
         names = [*weights, *self.defaults, *self.input_settings, *steps, "calibrate", *temperature]
         return [name.replace("_", "-") for name in names]
 
     def _with(self, name: str, value: object) -> Method:
         if name in ("lambda", "weight"):
-            found = self._regularisers or (list(self.objectives) if name == "weight" else [])
-            if len(found) != 1:
+            candidates = self._regularisers or (list(self.objectives) if name == "weight" else [])
+            if len(candidates) != 1:
                 raise OtptError(
-                    f"Method {self.name!r} has {len(found)} objectives that {name} can set; expected one. Set a weight "
-                    f"by the name of its objective, or after its part, as in tpt+{(found or ['dispersion'])[-1]}"
-                    "[weight=20]."
+                    f"Method {self.name!r} has {len(candidates)} objectives that {name} can set; expected one. Set a "
+                    "weight by the name of its objective, or after its part, as in "
+                    f"tpt+{(candidates or ['dispersion'])[-1]}[weight=20]."
                 )
-            name = found[0]
+            name = candidates[0]
         key = name.replace("-", "_")
         if name in self.objectives:
-            number = _validated(self.name, f"the weight of {name}", value, TypeAdapter(NonNegative))
-            return replace(self, objectives={**self.objectives, name: number})
+            weight = _validated(self.name, f"the weight of {name}", value, TypeAdapter(NonNegative))
+            return replace(self, objectives={**self.objectives, name: weight})
         if key in self.input_settings:
             return replace(self, settings={**self.settings, key: value})
         if key in self.defaults:
@@ -391,30 +400,30 @@ class Method(Steps):
             return replace(changed, caution="") if lapsed else changed
         if name not in self._settable and name != "temperature":
             raise unknown(f"setting of method {self.name!r}:", name, self._settable)
-        number = _validated(self.name, name, value, _adapter(key))
         if key != "calibrate":
-            return replace(self, **{key: number})
-        if not is_registered(number, CALIBRATIONS):
-            raise unknown("calibrator", number, CALIBRATIONS)
-        without = replace(self, calibrate=number, settings={}, temperature=None)
-        known = {**without.defaults, **without.input_settings}
-        own = {each: setting for each, setting in self.settings.items() if each in known}
-        return replace(self, calibrate=number, settings=own, temperature=None)
+            return self.replace(**{key: _validated(self.name, name, value, _adapter(key))})
+        calibrate = _validated(self.name, name, value, TypeAdapter(str))
+        if not is_registered(calibrate, CALIBRATIONS, "methods"):
+            raise unknown("calibrator", calibrate, CALIBRATIONS)
+        without = replace(self, calibrate=calibrate, settings={}, temperature=None)
+        remaining = {**without.defaults, **without.input_settings}
+        settings = {setting: number for setting, number in self.settings.items() if setting in remaining}
+        return replace(self, calibrate=calibrate, settings=settings, temperature=None)
 
 
 @cache
-def _adapter(name: str) -> TypeAdapter[Any]:
+def _adapter(name: str) -> TypeAdapter[object]:
     kind = get_type_hints(Method, include_extras=True)[name]
     return TypeAdapter(kind, config=ConfigDict(allow_inf_nan=False))
 
 
-def _validated(method: str, name: str, value: Any, adapter: TypeAdapter[Any], *, strict: bool = False) -> Any:
+def _validated(method: str, name: str, value: object, adapter: TypeAdapter[_Value], *, strict: bool = False) -> _Value:
     """Validate a value by an adapter; without ``strict``, strings such as "2" and "on" are converted."""
     try:
         return adapter.validate_python(value, strict=strict)
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join([name.replace("_", "-"), *(str(each) for each in first["loc"][:1])])
+        where = ".".join([name.replace("_", "-"), *(str(part) for part in first["loc"][:1])])
         expected = first["msg"].replace("Input should be ", "")
         raise OtptError(f"Method {method!r}: {where} is {first['input']!r:.80}; expected {expected}.") from None
 

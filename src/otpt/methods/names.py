@@ -6,15 +6,15 @@ import difflib
 import re
 import tomllib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
 from otpt.errors import OtptError, cannot_read, unknown
 from otpt.methods.method import Method
 from otpt.plugins import is_registered, load_installed_plugins, restorable
+from otpt.records import Frozen
 from otpt.registry import (
     AXES,
     CONTEXT,
@@ -35,23 +35,43 @@ _PLUS = re.compile(r"\+(?![^\[]*\])")
 
 _NAMES: dict[str, list[str]] = restorable({"parts": [], "published": [], "field": []})
 """Registered names in order of registration."""
+_make_method: Callable[..., Method] = Method
+"""The constructor for fields from tables, which it validates."""
 
 
-def _named_part(name: str, table: Mapping[str, Any]) -> Part:
+class MethodTables(Frozen):
+    """Named parts and methods, as in ``methods.toml``.
+
+    Attributes:
+        parts: fields of :class:`otpt.registry.Part` and :class:`Method`, by name of the part.
+        published: names of methods in the O-TPT paper.
+        field: names of other published methods.
+    """
+
+    parts: Mapping[str, Mapping[str, object]]
+    published: tuple[str, ...] = ()
+    field: tuple[str, ...] = ()
+
+
+def _named_part(name: str, table: Mapping[str, object]) -> Part:
     """Create a part from ``methods.toml``; weights, source and caution default to its functions' values."""
-    named = table.get("objectives", {})
-    weights = {each: OBJECTIVES[each].weight for each in named} if isinstance(named, list) else named
-    functions = [PARTS[each] for each in weights if each in PARTS]
-    caution = " ".join(each.caution for each in functions if each.caution)
+    weights = table.get("objectives", {})
+    if isinstance(weights, list):
+        weights = {objective: OBJECTIVES[objective].weight for objective in weights}
+    assert isinstance(weights, Mapping)
+    functions = [PARTS[objective] for objective in weights if objective in PARTS]
+    caution = " ".join(part.caution for part in functions if part.caution)
     defaults = {"source": functions[-1].source, "caution": caution} if functions else {}
     return make_part(name, {**defaults, **table, "objectives": weights})
 
 
-def register_methods(table: Mapping[str, Any]) -> None:
+def register_methods(table: Mapping[str, object]) -> None:
     """Add named parts and methods: a table as in ``methods.toml``, where only "parts" is required."""
-    PARTS.update({name: _named_part(name, part) for name, part in table["parts"].items()})
-    for key, names in _NAMES.items():
-        _NAMES[key] = [*names, *(name for name in table.get(key, ()) if name not in names)]
+    tables = MethodTables(**table)
+    PARTS.update({name: _named_part(name, part) for name, part in tables.parts.items()})
+    for key, added in (("parts", tables.parts), ("published", tables.published), ("field", tables.field)):
+        names = _NAMES[key]
+        _NAMES[key] = [*names, *(name for name in added if name not in names)]
 
 
 register_methods(tomllib.loads(resources.files(__package__).joinpath("methods.toml").read_text(encoding="utf-8")))
@@ -59,13 +79,13 @@ register_methods(tomllib.loads(resources.files(__package__).joinpath("methods.to
 
 def published_names() -> tuple[str, ...]:
     """Return the names of the methods in the O-TPT paper, including baselines and combinations."""
-    load_installed_plugins()
+    load_installed_plugins("methods")
     return tuple(_NAMES["published"])
 
 
 def field_names() -> tuple[str, ...]:
     """Return the names of the published methods that are not in the O-TPT paper."""
-    load_installed_plugins()
+    load_installed_plugins("methods")
     return tuple(_NAMES["field"])
 
 
@@ -81,7 +101,7 @@ def field_methods() -> Mapping[str, Method]:
 
 def known_parts() -> Mapping[str, Part]:
     """Return all built-in and registered parts by name, ordered by axis."""
-    load_installed_plugins()
+    load_installed_plugins("methods")
     named = [name for name in _NAMES["parts"] if name in PARTS]
     ordered = [*named, *(name for name in PARTS if name not in named)]
     return {name: PARTS[name] for axis in AXES for name in ordered if PARTS[name].axis == axis}
@@ -95,14 +115,14 @@ def compose(name: str) -> Method:
     >>> compose("O-TPT[lambda=6]").objectives["orthogonality"]
     6.0
     """
-    named = [_split(each, name) for each in _PLUS.split(name)]
+    named = [_split(text, name) for text in _PLUS.split(name)]
     name = "+".join(f"{part.name}[{brackets}]" if brackets else part.name for part, brackets in named)
     parts = [part for part, _ in named]
     if len(parts) > 1 or parts[0].needs:
         _check_parts(name, parts)
-    values: dict[str, Any] = {}
+    values: dict[str, object] = {}
     objectives: dict[str, Weight] = {}
-    settings: dict[str, Any] = {}
+    settings: dict[str, object] = {}
     for part in parts:
         values |= part.values
         objectives |= part.objectives
@@ -110,13 +130,13 @@ def compose(name: str) -> Method:
     if values.get("adapt") == NONE:
         values["adapt"] = CONTEXT  # without objectives
     for part in parts:
-        objectives = {part.rename.get(each, each): weight for each, weight in objectives.items()}
-        objectives = {each: weight for each, weight in objectives.items() if each not in part.drop}
-        objectives |= {each: weight for each, weight in part.weights.items() if each in objectives}
+        objectives = {part.rename.get(objective, objective): weight for objective, weight in objectives.items()}
+        objectives = {objective: weight for objective, weight in objectives.items() if objective not in part.drop}
+        objectives |= {objective: weight for objective, weight in part.weights.items() if objective in objectives}
     values["summary"] = " ".join(part.summary for part in parts)
     values["source"] = "; ".join(dict.fromkeys(part.source for part in parts if part.source))
     values["caution"] = " ".join(dict.fromkeys(part.caution for part in parts if part.caution))
-    method = Method(name, objectives, **values, settings=settings)
+    method = _make_method(name, objectives, **values, settings=settings)
     for part, brackets in named:
         if brackets:
             method = method.override(_settings(part, brackets, name))
@@ -129,12 +149,12 @@ def _split(text: str, name: str) -> tuple[Part, str]:
     if match is None:
         raise OtptError(f"The method name {name!r} has misplaced brackets; expected a name such as 'o-tpt[lambda=6]'.")
     part = match[1].strip().lower()
-    if is_registered(part, PARTS):
+    if is_registered(part, PARTS, "methods"):
         return PARTS[part], ",".join(_trimmed(item) for item in (match[2] or "").split(","))
     near = difflib.get_close_matches(part, PARTS, n=3, cutoff=0.5)
     hint = f" Did you mean: {', '.join(near)}?" if near else ""
-    given = f"method {part!r}" if text == name else f"part {part!r} of the method {name!r}"
-    raise OtptError(f"Unknown {given}.{hint} 'otpt methods' lists all parts; they are joined by '+'.")
+    shown = f"method {part!r}" if text == name else f"part {part!r} of the method {name!r}"
+    raise OtptError(f"Unknown {shown}.{hint} 'otpt methods' lists all parts; they are joined by '+'.")
 
 
 def _trimmed(item: str) -> str:
@@ -144,17 +164,17 @@ def _trimmed(item: str) -> str:
 
 def _settings(part: Part, brackets: str, name: str) -> dict[str, str]:
     """Parse settings in brackets; ``weight`` refers to the objective of the part."""
-    found: dict[str, str] = {}
+    settings: dict[str, str] = {}
     for item in filter(None, brackets.split(",")):
         key, equals, value = item.partition("=")
         if not (key and equals and value):
             raise OtptError(f"The method name {name!r} has {item!r} in brackets; expected settings such as lambda=6.")
         if key == "weight" and part.objectives:
-            regularisers = [each for each in part.objectives if OBJECTIVES[each].on == TEXTS]
-            own = regularisers or list(part.objectives)
-            key = own[0] if len(own) == 1 else key
-        found[key] = value
-    return found
+            regularisers = [objective for objective in part.objectives if OBJECTIVES[objective].on == TEXTS]
+            candidates = regularisers or list(part.objectives)
+            key = candidates[0] if len(candidates) == 1 else key
+        settings[key] = value
+    return settings
 
 
 def _check_parts(name: str, parts: Sequence[Part]) -> None:
@@ -176,8 +196,8 @@ def _check_parts(name: str, parts: Sequence[Part]) -> None:
                 raise conflict(other, part, f"{other.name} adapts nothing")
             if part.needs and part.needs in other.drop:
                 raise conflict(other, part, f"{other.name} removes the {part.needs}, which {part.name} needs")
-        added = {each for other in parts if other is not part for each in other.objectives}
-        if part.needs and not any(part.needs in (each, OBJECTIVES[each].on) for each in added):
+        added = {objective for other in parts if other is not part for objective in other.objectives}
+        if part.needs and not any(part.needs in (objective, OBJECTIVES[objective].on) for objective in added):
             such_as, what = ("o-tpt", "a regulariser") if part.needs == TEXTS else ("tpt", f"the {part.needs}")
             raise OtptError(
                 f"The method {name!r} has {part.name!r}, which needs a method with {what}; join it with one, such as "
@@ -203,15 +223,15 @@ def get_method(name: str | Method) -> Method:
     if match is None:
         return compose(name)
     path, inner, brackets = match.groups()
-    found = load_methods(path)
-    if inner is None and len(found) != 1:
-        raise OtptError(f"{path} contains {len(found)} methods ({', '.join(found)}); select one with {path}:NAME.")
-    inner = next(iter(found)) if inner is None else inner
-    if inner not in found:
-        raise unknown("method", inner, found)
+    methods = load_methods(path)
+    if inner is None and len(methods) != 1:
+        raise OtptError(f"{path} contains {len(methods)} methods ({', '.join(methods)}); select one with {path}:NAME.")
+    inner = next(iter(methods)) if inner is None else inner
+    if inner not in methods:
+        raise unknown("method", inner, methods)
     if not brackets:
-        return found[inner]
-    changed = found[inner].override(_settings(Part(inner, "adapt"), brackets, name))
+        return methods[inner]
+    changed = methods[inner].override(_settings(Part(inner, "adapt"), brackets, name))
     return replace(changed, name=f"{inner}[{brackets}]")
 
 
@@ -219,11 +239,11 @@ def get_methods(names: Iterable[str | Method]) -> tuple[Method, ...]:
     """Return several distinct methods by name."""
     if isinstance(names, str):
         raise OtptError(f"The methods are the string {names!r}; expected a list of names, such as [{names!r}].")
-    found = tuple(get_method(name) for name in names)
-    repeated = [name for name, times in Counter(method.name for method in found).items() if times > 1]
+    methods = tuple(get_method(name) for name in names)
+    repeated = [name for name, times in Counter(method.name for method in methods).items() if times > 1]
     if repeated:
         raise OtptError(f"Method {repeated[0]!r} is given twice; remove one of them.")
-    return found
+    return methods
 
 
 def load_methods(path: str | Path) -> Mapping[str, Method]:
@@ -257,16 +277,16 @@ def load_methods(path: str | Path) -> Mapping[str, Method]:
     return {name: method_of_table(name, table, str(path)) for name, table in tables.items()}
 
 
-def method_of_table(name: str, table: Mapping[str, Any], origin: str) -> Method:
+def method_of_table(name: str, table: Mapping[str, object], origin: str) -> Method:
     """Return a method from a table with the keys of :class:`Method`, in a file or in the settings."""
-    given = {key.replace("-", "_"): value for key, value in table.items()}
-    if len(given) < len(table):
+    values = {key.replace("-", "_"): value for key, value in table.items()}
+    if len(values) < len(table):
         raise OtptError(f"{origin}: method {name!r} spells a key with both - and _; use one of them.")
-    known = [each.name for each in fields(Method) if each.name != "name"]
-    for key in given:
-        if key not in known:
-            raise unknown(f"key of {origin}: method {name!r}:", key, known)
+    keys = [field.name for field in fields(Method) if field.name != "name"]
+    for key in values:
+        if key not in keys:
+            raise unknown(f"key of {origin}: method {name!r}:", key, keys)
     try:
-        return Method(name, **given)
+        return _make_method(name, **values)
     except OtptError as error:
         raise OtptError(f"{origin}: {error}") from None

@@ -7,19 +7,48 @@ evaluation or ``--set stream-length=N``.
 from __future__ import annotations
 
 import math
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize, pad
 
 from otpt.methods.caches import in_first_row, summarise
-from otpt.registry import Count, Fraction, NonNegative, Positive, Probability, adaptation
+from otpt.registry import Count, Fraction, NonNegative, Positive, Probability, State, adaptation, carried
 
 _LENGTH = 10_000
 _ENTERS_FROM = 0.1
 """PTA: minimum probability of the classes that an image updates."""
 _ONZETA = "Qian and Hu, ECCV 2024, arXiv 2408.13320"
+
+
+@dataclass(frozen=True)
+class OnzetaSettings:
+    """Settings of OnZeta.
+
+    Attributes:
+        stream_length: n; b stays β after image n.
+        onzeta_beta: β.
+        onzeta_balance: α; 1 pushes towards equal class frequencies, 0 switches the multipliers off.
+        onzeta_label_rate, onzeta_proxy_rate: c_r and c_w.
+        onzeta_temperature: τ.
+    """
+
+    stream_length: Count = _LENGTH
+    onzeta_beta: Probability = 0.8
+    onzeta_balance: NonNegative = 1.0
+    onzeta_label_rate: NonNegative = 20.0
+    onzeta_proxy_rate: NonNegative = 0.5
+    onzeta_temperature: Positive = 0.04
+
+
+@dataclass
+class _Proxies:
+    """State of OnZeta: multipliers ρ (C,), classifier w (C, D) and the number of images."""
+
+    multipliers: Tensor
+    proxies: Tensor
+    images: int = 0
 
 
 @adaptation(needs_views=False, shared_texts=True, source=_ONZETA)
@@ -35,40 +64,40 @@ def onzeta(
     features: Tensor,
     logits: Tensor,
     text_features: Tensor,
-    state: dict[str, Any],
-    stream_length: Count = _LENGTH,
-    onzeta_beta: Probability = 0.8,
-    onzeta_balance: NonNegative = 1.0,
-    onzeta_label_rate: NonNegative = 20.0,
-    onzeta_proxy_rate: NonNegative = 0.5,
-    onzeta_temperature: Positive = 0.04,
+    state: State,
+    settings: OnzetaSettings = OnzetaSettings(),
 ) -> Tensor:
     """OnZeta: class multipliers that balance the stream, mixed with a classifier that is learned along it.
 
     p = b·v + (1 − b)·t, t ∝ softmax(ℓ)·exp(ρ), v = softmax(f·wᵀ/τ), b = β·√(i/n) for image i of n.
     Then ρ ← max(ρ − (c_r/√i)·(t − α/C), 0) and w_c ← unit(w_c − c_w/(√i·τ)·(v_c − t_c)·f), from ρ = 0 and w = E.
-    Returns log p.
-
-    Args:
-        stream_length: n; b stays β after image n.
-        onzeta_balance, onzeta_label_rate, onzeta_proxy_rate, onzeta_temperature: α, c_r, c_w, τ. α = 1 pushes
-            towards equal class frequencies, 0 switches the multipliers off.
+    Returns log p. The settings are those of :class:`OnzetaSettings`.
     """
-    if not state:
-        state.update(multipliers=torch.zeros_like(logits[0]), proxies=text_features.clone(), images=0)
-    state["images"] += 1
-    root = math.sqrt(state["images"])
-    of_texts = (logits + state["multipliers"]).softmax(dim=-1)
-    of_proxies = (features @ state["proxies"].mT / onzeta_temperature).softmax(dim=-1)
-    share = onzeta_beta * min(math.sqrt(state["images"] / stream_length), 1.0)
-    step = onzeta_label_rate / root * (of_texts[0] - onzeta_balance / len(text_features))
-    state["multipliers"] = (state["multipliers"] - step).clamp(min=0)
-    moves = onzeta_proxy_rate / (root * onzeta_temperature) * (of_proxies[0] - of_texts[0])
-    state["proxies"] = normalize(state["proxies"] - moves[:, None] * features[0], dim=-1)
+    stream = carried(state, "proxies", lambda: _Proxies(torch.zeros_like(logits[0]), text_features.clone()))
+    stream.images += 1
+    root = math.sqrt(stream.images)
+    of_texts = (logits + stream.multipliers).softmax(dim=-1)
+    of_proxies = (features @ stream.proxies.mT / settings.onzeta_temperature).softmax(dim=-1)
+    share = settings.onzeta_beta * min(math.sqrt(stream.images / settings.stream_length), 1.0)
+    step = settings.onzeta_label_rate / root * (of_texts[0] - settings.onzeta_balance / len(text_features))
+    stream.multipliers = (stream.multipliers - step).clamp(min=0)
+    moves = settings.onzeta_proxy_rate / (root * settings.onzeta_temperature) * (of_proxies[0] - of_texts[0])
+    stream.proxies = normalize(stream.proxies - moves[:, None] * features[0], dim=-1)
     return _log(share * of_proxies + (1 - share) * of_texts)
 
 
 _PTA = {"pta_period": {"caltech101": 50, "others": 20}, "mean_views": {"fine-grained": 0, "shift": 1}}
+
+
+@dataclass(frozen=True)
+class PtaSettings:
+    """Settings of PTA: α, T, whether to follow the released code, and which views are averaged."""
+
+    pta_text_weight: Probability = 0.01
+    pta_period: Positive = 20.0
+    pta_feed_back: bool = False
+    mean_views: bool = False
+    stream_ratio: Fraction = 0.1
 
 
 @adaptation(views_if=("mean_views",), shared_texts=True, source="ICML 2026, arXiv 2604.21360", settings=_PTA)
@@ -85,12 +114,8 @@ def pta(
     logits: Tensor,
     text_features: Tensor,
     logit_scale: float,
-    state: dict[str, Any],
-    pta_text_weight: Probability = 0.01,
-    pta_period: Positive = 20.0,
-    pta_feed_back: bool = False,
-    mean_views: bool = False,
-    stream_ratio: Fraction = 0.1,
+    state: State,
+    settings: PtaSettings = PtaSettings(),
 ) -> Tensor:
     """PTA: a running mean of likely images per class, mixed into the text features.
 
@@ -99,24 +124,27 @@ def pta(
     ``pta_text_weight`` and ``pta_period`` are α and T. ``pta_feed_back`` takes the previous r_c for e_c, as the
     released code does.
     """
-    image = summarise(features, logits, mean=mean_views, ratio=stream_ratio)
+    weight = settings.pta_text_weight
+    image = summarise(features, logits, mean=settings.mean_views, ratio=settings.stream_ratio)
     p = image.logits.softmax(dim=-1)
-    prototypes = state.get("prototypes", torch.zeros_like(text_features))
-    gain = torch.where(p >= _ENTERS_FROM, -torch.expm1(-p / pta_period), 0)[:, None]
-    state["prototypes"] = (1 - gain) * prototypes + gain * image.feature
-    texts = state.get("refined", text_features) if pta_feed_back else text_features
-    refined = normalize(pta_text_weight * texts + (1 - pta_text_weight) * state["prototypes"], dim=-1)
-    if pta_feed_back:
+    before = carried(state, "prototypes", lambda: torch.zeros_like(text_features))
+    gain = torch.where(p >= _ENTERS_FROM, -torch.expm1(-p / settings.pta_period), 0)[:, None]
+    prototypes = (1 - gain) * before + gain * image.feature
+    state["prototypes"] = prototypes
+    texts = carried(state, "refined", lambda: text_features) if settings.pta_feed_back else text_features
+    refined = normalize(weight * texts + (1 - weight) * prototypes, dim=-1)
+    if settings.pta_feed_back:
         state["refined"] = refined
-    rows, own = in_first_row(image.feature, features), in_first_row(image.logits, logits)
-    return own + logit_scale * rows @ refined.mT
+    rows = in_first_row(image.feature, features)
+    initial = in_first_row(image.logits, logits)
+    return initial + logit_scale * rows @ refined.mT
 
 
 # λ₀, the number of passes and the Dirichlet prior are in a supplement that is not public; these numbers are ours.
 @adaptation(needs_views=False, source="arXiv 2606.15169 (2026), from its text; λ and passes are ours")
 def lsa(
     logits: Tensor,
-    state: dict[str, Any],
+    state: State,
     stream_length: Count = _LENGTH,
     lsa_weight: Probability = 0.9,
     lsa_passes: Count = 10,
@@ -133,8 +161,8 @@ def lsa(
         lsa_weight, lsa_passes: λ₀, and the passes of EM after the first one.
         lsa_as_printed: divide the sum of t terms by n, as the paper prints it.
     """
-    count = state.get("images", 0) + 1
-    stored = state.get("probabilities", logits.new_empty(64, logits.shape[1]))
+    count = carried(state, "images", int) + 1
+    stored = carried(state, "probabilities", lambda: logits.new_empty(64, logits.shape[1]))
     if count > len(stored):
         stored = torch.cat([stored, torch.empty_like(stored)])
     stored[count - 1] = logits[0].softmax(dim=-1)
@@ -150,15 +178,15 @@ def lsa(
 
 
 @adaptation(needs_views=False, source="ours")
-def label_prior(logits: Tensor, state: dict[str, Any], prior_weight: Positive = 10.0) -> Tensor:
+def label_prior(logits: Tensor, state: State, prior_weight: Positive = 10.0) -> Tensor:
     """Multiply by the class frequencies of the stream so far, a running mean of the predictions.
 
     p'_c ∝ p_c·π_c, then π ← (m·π + p')/(m + 1), m ← m + 1, from π = 1/C and m = w·C with the weight w of the uniform
     start, ``prior_weight``. It suits streams whose classes are unequal, the opposite of ``lsa``. Returns log p'.
     """
     classes = logits.shape[1]
-    prior, weight = state.get("prior"), state.get("weight", prior_weight * classes)
-    prior = torch.full_like(logits[0], 1 / classes) if prior is None else prior
+    prior = carried(state, "prior", lambda: torch.full_like(logits[0], 1 / classes))
+    weight = carried(state, "weight", lambda: prior_weight * classes)
     adapted = (logits + prior.log()).log_softmax(dim=-1)
     state.update(prior=(weight * prior + adapted[0].exp()) / (weight + 1), weight=weight + 1)
     return adapted
@@ -188,7 +216,7 @@ def ecalp(
     features: Tensor,
     logits: Tensor,
     text_features: Tensor,
-    state: dict[str, Any],
+    state: State,
     ecalp_texts: Count = 3,
     ecalp_images: Count = 8,
     ecalp_rounds: Count = 3,
@@ -203,7 +231,7 @@ def ecalp(
     State and time per image grow with the stream: t·(D + 22) numbers, about 66·t·C multiplications. Returns log p;
     further views keep their zero-shot predictions.
     """
-    graph: _Graph = state.setdefault("graph", _Graph(text_features, ecalp_images))
+    graph = carried(state, "graph", lambda: _Graph(text_features, ecalp_images))
     graph.add(features[0], text_features, min(ecalp_texts, len(text_features)))
     scores = graph.propagate(ecalp_rounds, ecalp_memory)
     shares = scores / scores.sum().clamp(min=torch.finfo(scores.dtype).tiny)
@@ -233,17 +261,17 @@ class _Graph:
         """Add an image (D,) and update the neighbour lists; among equal cosines the earlier image ranks first."""
         weighted = normalize(self._coordinates * feature, dim=0)[None]
         self.weighted = torch.cat([self.weighted, weighted])
-        own = self.weighted @ normalize(feature, dim=0)
-        self.near, self.cosines = self._inserted(own[:-1])
-        order = own.argsort(descending=True, stable=True)[: self._neighbours]
+        cosines = self.weighted @ normalize(feature, dim=0)
+        self.near, self.cosines = self._inserted(cosines[:-1])
+        order = cosines.argsort(descending=True, stable=True)[: self._neighbours]
         missing = self._neighbours - len(order)
         self.near = torch.cat([self.near, pad(order, (0, missing))[None]])
-        padded = pad(own[order], (0, missing), value=-torch.inf)
+        padded = pad(cosines[order], (0, missing), value=-torch.inf)
         self.cosines = torch.cat([self.cosines, padded[None]])
         nearest = (text_features @ feature).topk(texts)
         self.texts = torch.cat([self.texts.view(-1, texts), nearest.indices[None]])
         self.of_texts = torch.cat([self.of_texts.view(-1, texts), nearest.values.clamp(min=0)[None] ** _POWER])
-        self._own = own
+        self._own = cosines
 
     def _inserted(self, cosines: Tensor) -> tuple[Tensor, Tensor]:
         """Return the neighbour lists after inserting an image with cosines (t,) to all others."""
@@ -262,11 +290,11 @@ class _Graph:
         images, flat = len(near), near.flatten()
         degrees = (weights.sum(dim=1) + of_texts.sum(dim=1)).index_add(0, flat, weights.flatten())
         text_degrees = weights.new_zeros(self._classes).index_add(0, texts.flatten(), of_texts.flatten())
-        own, roots = 1 / (degrees.sqrt() + _EPSILON), 1 / (text_degrees.sqrt() + _EPSILON)
+        inverse_roots, text_inverse_roots = 1 / (degrees.sqrt() + _EPSILON), 1 / (text_degrees.sqrt() + _EPSILON)
         from_texts = weights.new_zeros(images, self._classes)
-        from_texts.scatter_add_(1, texts, of_texts * own[:, None] * roots[texts])
+        from_texts.scatter_add_(1, texts, of_texts * inverse_roots[:, None] * text_inverse_roots[texts])
         rows = torch.arange(images, device=near.device).repeat_interleave(near.shape[1])
-        values = weights.flatten() * own[rows] * own[flat]
+        values = weights.flatten() * inverse_roots[rows] * inverse_roots[flat]
         both = torch.stack([torch.cat([rows, flat]), torch.cat([flat, rows])])
         values = torch.cat([values, values])
         edges = torch.sparse_coo_tensor(both, values, (images, images), check_invariants=False).coalesce()

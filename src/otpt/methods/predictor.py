@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
-from typing import NoReturn, TypeVar
+from typing import NoReturn, TypeVar, cast
 
 from torch import Tensor
 
@@ -237,7 +237,7 @@ def stream(
         stop = None if None in wanted else lambda: not any(is_wanted() for is_wanted in wanted if is_wanted)
         try:
             with pipeline.reopening(batch.images), cancellable(stop):
-                return predictor_of(batch.images[0].task.key)(batch)
+                return predictor_of(cast(Key, batch.images[0].task.key))(batch)
         except Exception as error:
             if not catch:
                 raise

@@ -19,8 +19,9 @@ from __future__ import annotations
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import ClassVar, TypeVar
 from typing import Protocol as Interface
 
@@ -265,7 +266,8 @@ def check_fit(
 def _check_backbone(backbone: Backbone, task: Task, method: Method) -> None:
     needs_texts = method.preparation.needs_text_encoder
     features_only = isinstance(task.texts, TextFeatures) or (task.examples is not None and not task.examples.texts)
-    has_texts = has_text_encoder(backbone) or (features_only and hasattr(backbone, "text"))
+    needs_no_encoder = features_only or not task.classes
+    has_texts = has_text_encoder(backbone) or (needs_no_encoder and hasattr(backbone, "text"))
     if has_texts != needs_texts:
         needed = "a CLIP-like model with a text tower" if needs_texts else "an image-only model"
         raise OtptError(f"Method {method.name!r} needs {needed}; choose one instead of {backbone.name!r}.")
@@ -315,7 +317,7 @@ def text_state(
     memory_budget: int,
     tunes: bool = False,
     attributes: Mapping[str, Sequence[str]] | None = None,
-    kind: type[PromptState] = PromptState,
+    kind: Callable[..., PromptState] = PromptState,
     **options: object,
 ) -> PromptState:
     """Return the text features of a task's classes under texts; see :func:`otpt.methods.state.prompt_state`."""
@@ -328,8 +330,7 @@ def text_state(
         attributes=attributes,
         memory_budget=memory_budget,
         tunes=tunes,
-        kind=kind,
-        **options,
+        kind=partial(kind, **options),
     )
 
 

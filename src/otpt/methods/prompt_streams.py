@@ -6,7 +6,7 @@ For arguments and results see :mod:`otpt.methods.caches`; further views keep the
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -17,35 +17,41 @@ from otpt.methods.state import PromptState
 from otpt.methods.tuner import adamw_first_step
 from otpt.objectives import entropy_of_mean, fraction_of, select_fraction, view_entropies
 from otpt.prompts import Linearisation
-from otpt.registry import Count, Fraction, NonNegative, Positive, Probability, adaptation
+from otpt.registry import Count, Fraction, NonNegative, Positive, Probability, State, adaptation, carried
 
 _INITS = {"init": ("words", "coop", "fpp", "fpp-words")}
 """Inits with one shared context in the text tower only."""
-_DYNA = {
-    "only": _INITS,
-    "shared_texts": True,
-    "source": "Xiao et al., ICLR 2025, arXiv 2501.16404",
-    "caution": "it encodes the texts of up to twelve prompts twice per image.",
-}
+_DYNA_SOURCE = "Xiao et al., ICLR 2025, arXiv 2501.16404"
+_DYNA_CAUTION = "it encodes the texts of up to twelve prompts twice per image."
 
 
-@adaptation(**_DYNA)
+@dataclass(frozen=True)
+class DynaSettings:
+    """Settings of DynaPrompt: number of contexts, step, fraction of views, and whether to follow the released code."""
+
+    dyna_prompts: Count = 12
+    dyna_rate: Positive = 5e-3
+    dyna_decay: NonNegative = 0.01
+    dyna_ratio: Fraction = 0.1
+    dyna_released: bool = False
+
+
+@adaptation(only=_INITS, shared_texts=True, source=_DYNA_SOURCE, caution=_DYNA_CAUTION)
 @adaptation(
-    **_DYNA,
     name="dyna-prompt-released",
+    only=_INITS,
+    shared_texts=True,
     summary="DynaPrompt as released: numbers of contexts are taken as places in the order of their entropies.",
+    source=_DYNA_SOURCE,
+    caution=_DYNA_CAUTION,
     settings={"dyna_released": 1},
 )
 def dyna_prompt(
     features: Tensor,
     logits: Tensor,
     prompt_state: PromptState,
-    state: dict[str, Any],
-    dyna_prompts: Count = 12,
-    dyna_rate: Positive = 5e-3,
-    dyna_decay: NonNegative = 0.01,
-    dyna_ratio: Fraction = 0.1,
-    dyna_released: bool = False,
+    state: State,
+    settings: DynaSettings = DynaSettings(),
 ) -> Tensor:
     """DynaPrompt: several contexts are carried along; an image tunes those that suit it, and the oldest.
 
@@ -56,10 +62,10 @@ def dyna_prompt(
     the oldest is first reset to the initial context. With ``dyna_released`` the selection follows the released code,
     which may tune contexts that fail the criteria, or one context twice.
     """
-    pool = state.setdefault("pool", _Pool(prompt_state, dyna_prompts))
-    select = select_as_released if dyna_released else select_prompts
-    found = pool.step(features, select, rate=dyna_rate, decay=dyna_decay, ratio=dyna_ratio)
-    return in_first_row(found.to(logits), logits)
+    pool = carried(state, "pool", lambda: _Pool(prompt_state, settings.dyna_prompts))
+    select = select_as_released if settings.dyna_released else select_prompts
+    adapted = pool.step(features, select, rate=settings.dyna_rate, decay=settings.dyna_decay, ratio=settings.dyna_ratio)
+    return in_first_row(adapted.to(logits), logits)
 
 
 Selection = Callable[[Tensor, Tensor, int], list[int]]
@@ -132,6 +138,64 @@ def gradient_of(prompts: PromptState, context: Tensor, views: Tensor, loss: Call
     return line.vjp(cotangent)[0]
 
 
+@dataclass(frozen=True)
+class HisSettings:
+    """Settings of HisTPT: the SGD step, the sizes of the memories, the decay of the global one, and the views."""
+
+    his_rate: Positive = 5e-3
+    his_momentum: Probability = 0.9
+    his_decay: NonNegative = 1e-4
+    his_memory: Count = 32
+    his_hard: Count = 16
+    his_keep: Probability = 0.99
+    his_ratio: Fraction = 0.1
+
+
+@dataclass
+class _Memories:
+    """Memories of texts.
+
+    Attributes:
+        recent: (n, C, D), texts of the last images, the last one first.
+        entropies: (n,), entropies of these images.
+        hard: (n, C, D), means of recent texts of large entropy.
+        long_term: (C, D), running mean, the "global" memory.
+    """
+
+    recent: Tensor
+    entropies: Tensor
+    hard: Tensor
+    long_term: Tensor
+
+    @classmethod
+    def of_first(cls, texts: Tensor, entropy: Tensor, size: int) -> _Memories:
+        """Return the memories after the first image."""
+        recent = texts.expand(size, -1, -1)
+        return cls(recent, entropy.expand(size), recent, texts)
+
+    def means(self) -> list[Tensor]:
+        """Return the unit means (C, D) of the memories."""
+        return [normalize(texts, dim=-1) for texts in (self.long_term, self.recent.mean(0), self.hard.mean(0))]
+
+    def add(self, texts: Tensor, entropy: Tensor, hard: int, keep: float) -> None:
+        """Add the texts of an image."""
+        self.recent = torch.cat([texts[None], self.recent[:-1]])
+        self.entropies = torch.cat([entropy[None], self.entropies[:-1]])
+        hardest = self.recent[self.entropies.argsort(descending=True, stable=True)[:hard]].mean(dim=0)
+        self.hard = torch.cat([hardest[None], self.hard[:-1]])
+        mean = (self.recent.mean(dim=0) + self.hard.mean(dim=0)) / 2
+        self.long_term = keep * self.long_term + (1 - keep) * mean
+
+
+@dataclass
+class _TunedContext:
+    """State of HisTPT: the context (n, W), its momentum, and the memories; None before the first image."""
+
+    context: Tensor
+    momentum: Tensor | None = None
+    memories: _Memories | None = None
+
+
 @adaptation(
     only=_INITS,
     shared_texts=True,
@@ -144,14 +208,8 @@ def his_tpt(
     features: Tensor,
     logits: Tensor,
     prompt_state: PromptState,
-    state: dict[str, Any],
-    his_rate: Positive = 5e-3,
-    his_momentum: Probability = 0.9,
-    his_decay: NonNegative = 1e-4,
-    his_memory: Count = 32,
-    his_hard: Count = 16,
-    his_keep: Probability = 0.99,
-    his_ratio: Fraction = 0.1,
+    state: State,
+    settings: HisSettings = HisSettings(),
 ) -> Tensor:
     """HisTPT: one context is tuned along the stream towards the predictions of remembered texts.
 
@@ -160,23 +218,28 @@ def his_tpt(
     confident views. Then the tuned texts enter the recent memory (32), the mean of its 16 entries of largest entropy
     the hard one, and global ← 0.99·global + 0.01·(recent mean + hard mean)/2. The state holds 65·C·D numbers.
     """
-    if not state:
-        state |= {"context": prompt_state.init.clone(), "momentum": None}
-    context, features = state["context"], features.to(state["context"].device)
+    stream = carried(state, "stream", lambda: _TunedContext(prompt_state.init.clone()))
+    context = stream.context
+    features = features.to(context.device)
     texts = prompt_state.encode(context)
     now = prompt_state.logits(features, texts)
-    chosen = select_fraction(now, his_ratio)
-    target = fused(prompt_state, features[:1], _remembered(state) or [texts])[0]
+    chosen = select_fraction(now, settings.his_ratio)
+    remembered = [texts] if stream.memories is None else stream.memories.means()
+    target = fused(prompt_state, features[:1], remembered)[0]
 
     def loss(of_views: Tensor) -> Tensor:
         return -(target * of_views.log_softmax(dim=-1)).sum(dim=-1).mean()
 
-    gradient = gradient_of(prompt_state, context, features[chosen], loss) + his_decay * context
-    before = state["momentum"]
-    state["momentum"] = gradient if before is None else his_momentum * before + gradient
-    state["context"] = context - his_rate * state["momentum"]
-    tuned = prompt_state.encode(state["context"])
-    _remember(state, tuned, view_entropies(now[chosen]).mean(), his_memory, his_hard, his_keep)
+    gradient = gradient_of(prompt_state, context, features[chosen], loss) + settings.his_decay * context
+    momentum = gradient if stream.momentum is None else settings.his_momentum * stream.momentum + gradient
+    stream.momentum = momentum
+    stream.context = context - settings.his_rate * momentum
+    tuned = prompt_state.encode(stream.context)
+    entropy = view_entropies(now[chosen]).mean()
+    if stream.memories is None:
+        stream.memories = _Memories.of_first(tuned, entropy, settings.his_memory)
+    else:
+        stream.memories.add(tuned, entropy, settings.his_hard, settings.his_keep)
     return in_first_row(prompt_state.logits(features[:1], tuned)[0].to(logits), logits)
 
 
@@ -185,23 +248,3 @@ def fused(prompts: PromptState, clean: Tensor, memories: Sequence[Tensor]) -> Te
     logits = torch.stack([prompts.logits(clean, texts) for texts in memories])
     weights = (-view_entropies(logits)).softmax(dim=0)
     return (weights[..., None] * logits.softmax(dim=-1)).sum(dim=0)
-
-
-def _remembered(state: dict[str, Any]) -> list[Tensor]:
-    """Return the unit means (C, D) of the memories, empty before the first image."""
-    if "recent" not in state:
-        return []
-    return [normalize(each, dim=-1) for each in (state["global"], state["recent"].mean(0), state["hard"].mean(0))]
-
-
-def _remember(state: dict[str, Any], texts: Tensor, entropy: Tensor, size: int, hard: int, keep: float) -> None:
-    if "recent" not in state:
-        recent = texts.expand(size, -1, -1)
-        state |= {"recent": recent, "hard": recent, "global": texts, "entropies": entropy.expand(size)}
-        return
-    state["recent"] = torch.cat([texts[None], state["recent"][:-1]])
-    state["entropies"] = torch.cat([entropy[None], state["entropies"][:-1]])
-    hardest = state["recent"][state["entropies"].argsort(descending=True, stable=True)[:hard]].mean(dim=0)
-    state["hard"] = torch.cat([hardest[None], state["hard"][:-1]])
-    mean = (state["recent"].mean(dim=0) + state["hard"].mean(dim=0)) / 2
-    state["global"] = keep * state["global"] + (1 - keep) * mean

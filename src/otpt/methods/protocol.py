@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields, replace
 from functools import cached_property
@@ -116,11 +116,12 @@ class Protocol(Frozen):
     @field_validator("views", mode="before")
     @classmethod
     def _read_views(cls, value: object) -> int | ViewRecipe:
+        make: Callable[..., ViewRecipe] = ViewRecipe  # it validates its arguments
         if isinstance(value, ViewRecipe):
             return value
         if isinstance(value, Mapping):
             return _recipe_of_table(value)
-        return ViewRecipe(n_views=value).n_views  # type: ignore[arg-type]  # validated there
+        return make(n_views=value).n_views
 
     @field_validator("seed", mode="before")
     @classmethod

@@ -8,13 +8,14 @@ import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple, Required, TypedDict
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from typing_extensions import Unpack
 
-from otpt.backbones import Backbone
+from otpt.backbones import Backbone, text_encoder
 from otpt.errors import OtptError
 from otpt.methods.attributes import names_with_attributes
 from otpt.methods.batch import Batch
@@ -106,11 +107,21 @@ def in_passes(function: Callable[..., Tensor | tuple[Tensor, ...]], *inputs: Ten
     rows = len(inputs[0])
     for start in range(0, rows, size):
         # created on the device to avoid a synchronisation
-        indices = (torch.arange(start, start + size, device=each.device).clamp(max=rows - 1) for each in inputs)
-        found = function(*(each[index] for each, index in zip(inputs, indices, strict=True)))
-        found = (found,) if isinstance(found, Tensor) else found
-        outputs.append([each[: rows - start] for each in found])
+        indices = (torch.arange(start, start + size, device=tensor.device).clamp(max=rows - 1) for tensor in inputs)
+        results = function(*(tensor[index] for tensor, index in zip(inputs, indices, strict=True)))
+        results = (results,) if isinstance(results, Tensor) else results
+        outputs.append([tensor[: rows - start] for tensor in results])
     return tuple(torch.cat(parts) if len(parts) > 1 else parts[0] for parts in zip(*outputs, strict=True))
+
+
+class StateOptions(TypedDict, total=False):
+    """Keyword arguments of :class:`PromptState`, for subclasses that pass them on."""
+
+    logit_scale: Required[float]
+    logit_bias: float
+    contexts_per_pass: int | None
+    tunes: bool
+    facts: Mapping[str, object] | None
 
 
 class PromptState:
@@ -230,14 +241,17 @@ class PromptState:
 
     def scores(self, views: Tensor, texts: Tensor, *, all_views: bool) -> Scores:
         """Score images (B, V, D) with texts (m·B, T, D), one by one, since rounding depends on the product's size."""
-        pairs = [(views[i % len(views)], own) for i, own in enumerate(texts)]
+        pairs = [(views[i % len(views)], features) for i, features in enumerate(texts)]
         of_classes = self.class_features(texts)
+        view_logits = None
+        if all_views:
+            view_logits = torch.stack([self.logits(image, features) for image, features in pairs])
         return Scores(
-            logits=torch.stack([self.logits(image[:1], own)[0] for image, own in pairs]),
+            logits=torch.stack([self.logits(image[:1], features)[0] for image, features in pairs]),
             text_features=of_classes,
-            mean_cosine=torch.stack([mean_cosine(own) for own in of_classes]),
+            mean_cosine=torch.stack([mean_cosine(features) for features in of_classes]),
             skipped=torch.zeros(len(pairs), dtype=torch.bool, device=views.device),
-            view_logits=torch.stack([self.logits(image, own) for image, own in pairs]) if all_views else None,
+            view_logits=view_logits,
         )
 
     def linearise(self, contexts: Tensor | None, selected: Tensor) -> Point:
@@ -250,32 +264,32 @@ class PromptState:
 
         The cotangent on the text features is ∂L/∂E = scale · (∂L/∂ℓ)ᵀ V_S, a C×D matrix.
         """
-        cotangents = [self.logit_scale * each.mT @ image for each, image in zip(of_logits, selected, strict=True)]
-        (found,) = in_passes(self.linearisation.vjp, torch.stack(cotangents), size=self.contexts_per_pass)
-        return found
+        pairs = zip(of_logits, selected, strict=True)
+        cotangents = [self.logit_scale * cotangent.mT @ image for cotangent, image in pairs]
+        (gradient,) = in_passes(self.linearisation.vjp, torch.stack(cotangents), size=self.contexts_per_pass)
+        return gradient
 
     def text_objective(
-        self, name: str, text_features: Tensor, settings: Mapping[str, float], initial: Tensor | None = None
+        self, name: str, text_features: Tensor, settings: Mapping[str, object], initial: Tensor | None = None
     ) -> Tensor:
         """Return the value (…) of a text objective; ``initial`` are the text features at the init, E₀ by default."""
         reference = self.text_features if initial is None else initial
         available = {"text_features": text_features, "initial_text_features": reference, "attributes": self.attributes}
-        value: Tensor = OBJECTIVES[name](available, settings)
-        return value
+        return OBJECTIVES[name](available, settings)
 
-    def text_gradient(self, objective: str, settings: Mapping[str, float]) -> Tensor:
+    def text_gradient(self, objective: str, settings: Mapping[str, object]) -> Tensor:
         """Return the cached gradient (n, W) of a text objective at θ₀."""
-        own = {name: value for name, value in settings.items() if name in OBJECTIVES[objective].settings}
-        key = (objective, tuple(own.items()))
+        used = {name: value for name, value in settings.items() if name in OBJECTIVES[objective].settings}
+        key = (objective, tuple(used.items()))
         with self._computing:  # shared by images in other threads
             if key not in self._text_gradients:
                 features = self.linearisation.text_features.detach().requires_grad_()
                 with torch.enable_grad():
-                    value = self.text_objective(objective, features, own).sum()
+                    value = self.text_objective(objective, features, used).sum()
                 (cotangent,) = torch.autograd.grad(value, features)
                 gradient = self.linearisation.vjp(cotangent)[0].flatten()
-                others = self.init.numel() - len(gradient)  # parts of the context that the texts do not depend on
-                self._text_gradients[key] = F.pad(gradient, (0, others)).view_as(self.init)
+                padding = self.init.numel() - len(gradient)  # parts of the context that the texts do not depend on
+                self._text_gradients[key] = F.pad(gradient, (0, padding)).view_as(self.init)
         return self._text_gradients[key]
 
     def encode_shared(self, key: Hashable, context: Tensor) -> Tensor:
@@ -296,9 +310,18 @@ class AttributeState(PromptState):
     P_c = Σ_a exp ℓ_ca / Σ_{c'a} exp ℓ_c'a is the softmax of the class logits ℓ_c = log Σ_a exp ℓ_ca.
     """
 
-    def __init__(self, class_names: Sequence[str], texts: int, *args: Any, **more: Any) -> None:
+    def __init__(
+        self,
+        class_names: Sequence[str],
+        encoder: PromptEncoder,
+        init: Tensor,
+        *,
+        texts: int,
+        **options: Unpack[StateOptions],
+    ) -> None:
+        """``texts``: number of texts of all classes."""
         self.attributes = texts // len(class_names)
-        super().__init__(class_names, *args, **more)
+        super().__init__(class_names, encoder, init, **options)
         self._facts["attributes"] = self.attributes  # the same texts can be grouped differently
 
     def logits(self, image_features: Tensor, text_features: Tensor) -> Tensor:
@@ -329,15 +352,19 @@ def prompt_state(
     memory_budget: int = MEMORY_BUDGET,
     contexts_per_pass: int | None = None,
     tunes: bool = True,
-    kind: type[PromptState] = PromptState,
-    **more: Any,
+    kind: Callable[..., PromptState] = PromptState,
 ) -> PromptState:
     """Prepare the text features of classes from a prompt or from fixed texts.
 
     Args:
+        backbone: the model.
+        class_names: names of the classes.
+        prompt: context words or vectors, or fixed texts; the default prompt if None.
         attributes: by class; "{attribute} {name}" replaces the name.
+        memory_budget: bytes for the graph of the text features.
+        contexts_per_pass: see :class:`PromptState`.
         tunes: build the graph of the text features now.
-        kind: class of the state; ``more`` are its additional arguments.
+        kind: class of the state, or a function with the same arguments that makes one.
     """
     names = tuple(class_names)
     texts = names if attributes is None else names_with_attributes(names, attributes)
@@ -348,29 +375,31 @@ def prompt_state(
         tokens = PromptTokens(none, none, torch.empty(0, 1), none)
         encoder = FixedEncoder(prompt.features.to(device=backbone.device, dtype=backbone.dtype))
     elif isinstance(prompt, Prompt):
-        tokens = tokenize_prompts(backbone.text, texts, prompt)
-        encoder = prompt_encoder(backbone.text, tokens, memory_budget=memory_budget)
+        tower = text_encoder(backbone)
+        tokens = tokenize_prompts(tower, texts, prompt)
+        encoder = prompt_encoder(tower, tokens, memory_budget=memory_budget)
     elif isinstance(prompt, Templates):
-        tokens = sentence_tokens(backbone.text, prompt.texts(names)[0])
-        encoder = FixedEncoder(template_features(backbone.text, names, prompt, memory_budget=memory_budget))
+        tower = text_encoder(backbone)
+        tokens = sentence_tokens(tower, prompt.texts(names)[0])
+        encoder = FixedEncoder(template_features(tower, names, prompt, memory_budget=memory_budget))
     else:
-        tokens = sentence_tokens(backbone.text, [own[0] for own in prompt.texts])
-        encoder = FixedEncoder(description_features(backbone.text, prompt, memory_budget=memory_budget))
+        tower = text_encoder(backbone)
+        tokens = sentence_tokens(tower, [sentences[0] for sentences in prompt.texts])
+        encoder = FixedEncoder(description_features(tower, prompt, memory_budget=memory_budget))
     digest = hashlib.sha256()
     for tensor in (tokens.ids, tokens.slots, tokens.rows):
         digest.update(f"\n{tuple(tensor.shape)} ".encode() + tensor.cpu().contiguous().numpy().tobytes())
     facts = {"backbone": backbone.fingerprint, "device": backbone.device.type, "memory": memory_budget}
-    options: dict[str, Any] = {
+    options: StateOptions = {
         "logit_scale": backbone.logit_scale,
         "logit_bias": backbone.logit_bias,
         "contexts_per_pass": contexts_per_pass,
         "tunes": tunes,
         "facts": {**facts, "tokens": digest.hexdigest()},
-        **more,
     }
     init = tokens.start.to(device=backbone.device, dtype=backbone.dtype)
     if attributes is not None:
-        return AttributeState(names, len(texts), encoder, init, **options)
+        return AttributeState(names, encoder, init, texts=len(texts), **options)
     return kind(names, encoder, init, **options)
 
 
@@ -391,22 +420,22 @@ def state_of_texts(
 ) -> PromptState:
     """Prepare text features (C, D), or an encoder at an initial context (n, W), without a backbone."""
     if isinstance(texts, Tensor):
-        found, init = texts.detach(), texts.new_empty(0, 1)
+        text_features, init = texts.detach(), texts.new_empty(0, 1)
     elif context is None or context.ndim != 2:
-        given = "no context" if context is None else f"a context of shape {tuple(context.shape)}"
-        raise OtptError(f"A context encoder was given with {given}; expected context= of shape (n, W).")
+        shown = "no context" if context is None else f"a context of shape {tuple(context.shape)}"
+        raise OtptError(f"A context encoder was given with {shown}; expected context= of shape (n, W).")
     else:
         with torch.no_grad():
-            found, init = texts(context), context.detach().clone()
-    if found.ndim != 2 or len(found) < 2 or found.shape[1] != views.shape[2]:
+            text_features, init = texts(context), context.detach().clone()
+    if text_features.ndim != 2 or len(text_features) < 2 or text_features.shape[1] != views.shape[2]:
         raise OtptError(
-            f"Text features have shape {tuple(found.shape)} and views {tuple(views.shape)}; expected (C, D) with at "
-            "least two classes, and (B, V, D)."
+            f"Text features have shape {tuple(text_features.shape)} and views {tuple(views.shape)}; expected (C, D) "
+            "with at least two classes, and (B, V, D)."
         )
-    encoder: PromptEncoder = FixedEncoder(F.normalize(found, dim=-1))
+    encoder: PromptEncoder = FixedEncoder(F.normalize(text_features, dim=-1))
     if not isinstance(texts, Tensor):
-        encoder = _FunctionEncoder(texts, len(found), found.device)
-    names, tunes = [str(i) for i in range(len(found))], not isinstance(texts, Tensor)
+        encoder = _FunctionEncoder(texts, len(text_features), text_features.device)
+    names, tunes = [str(i) for i in range(len(text_features))], not isinstance(texts, Tensor)
     return PromptState(
         names, encoder, init, logit_scale=logit_scale, logit_bias=logit_bias, contexts_per_pass=1, tunes=tunes
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from typing import ClassVar, cast
 
 from pydantic import Field, InstanceOf, field_serializer, model_validator
 
@@ -81,7 +81,7 @@ class Task(Frozen):
                 )
             values["examples"], classes = examples, examples.names
         if values.get("groups") is not None:
-            values["groups"] = Groups.read(values["groups"], classes)
+            values["groups"] = Groups.read(cast("str | Groups", values["groups"]), classes)
         return {**values, "classes": classes} if "classes" in values or classes else values
 
     @model_validator(mode="after")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from pydantic import Field
@@ -10,7 +11,7 @@ from torch import Tensor
 
 from otpt.methods.caches import in_first_row
 from otpt.objectives import entropy_of_mean, fraction_of, select_fraction, view_entropies
-from otpt.registry import Count, Fraction, NonNegative, Probability, adaptation, aggregation
+from otpt.registry import Count, Fraction, NonNegative, Probability, State, adaptation, aggregation, carried
 
 Order = Annotated[float, Field(gt=0, lt=10)]
 
@@ -44,12 +45,44 @@ def view_weights(logits: Tensor, clean_weight: NonNegative = 0.5, rest_weight: N
     return (clean_weight * logits[0] + rest_weight * rest).softmax(dim=-1)
 
 
+@dataclass
+class _Bank:
+    """State of ADTE: predictions (C, n, C) of confident images by predicted class, and their margins (C, n).
+
+    Margins are −1 for missing entries; ``orders`` are the orders of :func:`adte_released` after its first pass.
+    """
+
+    predictions: Tensor
+    margins: Tensor
+    orders: Tensor | None = None
+
+    @classmethod
+    def empty(cls, logits: Tensor) -> _Bank:
+        """Return a bank in the type of logits (V, C)."""
+        classes = logits.shape[1]
+        return cls(logits.new_zeros(classes, _SLOTS, classes), logits.new_full((classes, _SLOTS), -1.0))
+
+    @property
+    def present(self) -> Tensor:
+        """Mask (C, n) of existing entries."""
+        return self.margins >= 0
+
+    def store(self, logits: Tensor) -> None:
+        """Store the mean logits of an image under their label if the margin is large."""
+        mean = logits.mean(dim=0)
+        label, (first, second) = int(mean.argmax()), mean.topk(2).values
+        if float(first - second) >= _MARGIN:
+            slot = int(self.margins[label].argmin())
+            self.predictions[label, slot] = mean.softmax(dim=-1)
+            self.margins[label, slot] = first - second
+
+
 # The online branch of the released code stops with an error.
 @adaptation(
     source=f"{_ADTE}; the class bias follows the stream, as the paper says",
     caution="its scores prefer views of rare classes, and its published numbers come from a pass over the test set.",
 )
-def adte(logits: Tensor, state: dict[str, Any], adte_ratio: Fraction = 0.1) -> Tensor:
+def adte(logits: Tensor, state: State, adte_ratio: Fraction = 0.1) -> Tensor:
     """ADTE: the mean prediction of views chosen by a Tsallis entropy whose order depends on the class.
 
     Score of a view: Σ_c p_c^{q_c}/(1 − q_c); the int(V·ratio) smallest are averaged. q_c runs from 0.01 to 0.9 with
@@ -57,11 +90,12 @@ def adte(logits: Tensor, state: dict[str, Any], adte_ratio: Fraction = 0.1) -> T
     after each image). Shannon's entropy is the score until 100 images are stored. The state holds 20·C² numbers.
     Returns log p (V, C): the first row is the prediction, further views keep their own.
     """
-    present = state["margins"] >= 0 if state else torch.zeros(0)
-    orders = class_orders(state["bank"], present) if int(present.sum()) >= _TRUSTED else None
-    found = _adte_mean(logits, orders, adte_ratio)
-    _store(logits, state)
-    return found
+    bank = carried(state, "bank", lambda: _Bank.empty(logits))
+    trusted = int(bank.present.sum()) >= _TRUSTED
+    orders = class_orders(bank.predictions, bank.present) if trusted else None
+    adapted = _adte_mean(logits, orders, adte_ratio)
+    bank.store(logits)
+    return adapted
 
 
 @adaptation(
@@ -69,14 +103,15 @@ def adte(logits: Tensor, state: dict[str, Any], adte_ratio: Fraction = 0.1) -> T
     caution="it sees all images of a set before it predicts the first: its numbers are those of a set, not of images "
     "one by one.",
 )
-def adte_released(logits: Tensor, state: dict[str, Any], first_pass: bool, adte_ratio: Fraction = 0.1) -> Tensor:
+def adte_released(logits: Tensor, state: State, first_pass: bool, adte_ratio: Fraction = 0.1) -> Tensor:
     """ADTE as released: the class bias of :func:`adte` is estimated in a first pass over all images, then fixed."""
+    bank = carried(state, "bank", lambda: _Bank.empty(logits))
     if first_pass:
-        _store(logits, state)
+        bank.store(logits)
         return logits
-    if "orders" not in state:
-        state["orders"] = class_orders(state["bank"], state["margins"] >= 0)
-    return _adte_mean(logits, state["orders"], adte_ratio)
+    if bank.orders is None:
+        bank.orders = class_orders(bank.predictions, bank.present)
+    return _adte_mean(logits, bank.orders, adte_ratio)
 
 
 def _adte_mean(logits: Tensor, orders: Tensor | None, ratio: float) -> Tensor:
@@ -84,21 +119,8 @@ def _adte_mean(logits: Tensor, orders: Tensor | None, ratio: float) -> Tensor:
     probabilities = logits.softmax(dim=-1)
     scores = view_entropies(logits) if orders is None else (probabilities.pow(orders) / (1 - orders)).sum(dim=1)
     chosen = scores.argsort(stable=True)[: fraction_of(len(logits), ratio)]
-    found = probabilities[chosen].mean(dim=0).clamp(min=torch.finfo(logits.dtype).tiny).log()
-    return in_first_row(found, logits.log_softmax(dim=-1))
-
-
-def _store(logits: Tensor, state: dict[str, Any]) -> None:
-    """Store the mean logits of an image in the bank of their label if the margin is large."""
-    classes = logits.shape[1]
-    if not state:
-        state["bank"] = logits.new_zeros(classes, _SLOTS, classes)
-        state["margins"] = logits.new_full((classes, _SLOTS), -1.0)
-    mean = logits.mean(dim=0)
-    label, (first, second) = int(mean.argmax()), mean.topk(2).values
-    if float(first - second) >= _MARGIN:
-        slot = int(state["margins"][label].argmin())
-        state["bank"][label, slot], state["margins"][label, slot] = mean.softmax(dim=-1), first - second
+    mean = probabilities[chosen].mean(dim=0).clamp(min=torch.finfo(logits.dtype).tiny).log()
+    return in_first_row(mean, logits.log_softmax(dim=-1))
 
 
 def class_orders(bank: Tensor, present: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ import torch
 from oracles.methods.field import SCALE, logits, texts, views
 from torch import Tensor
 
-from otpt.methods.caches import bca, boostadapter, dmn, doubtful, summarise, tda
+from otpt.methods.caches import BoostSettings, bca, boostadapter, dmn, doubtful, summarise, tda
 
 IMAGES = (0, 2, 5, 9, 10, 15)
 DIGITS = {"rtol": 0, "atol": 1e-11}
@@ -49,9 +49,10 @@ def test_tda() -> None:
 
 def test_boostadapter() -> None:
     state: dict[str, Any] = {}
+    settings = BoostSettings(cache_alpha=2, cache_beta=5, boost_delta=3, negative_weight=0)
     for i in (2, 5):
-        boostadapter(*image(i), state, cache_alpha=2, cache_beta=5, boost_delta=3, negative_weight=0)
-    found = boostadapter(views(), logits(), state, cache_alpha=2, cache_beta=5, boost_delta=3, negative_weight=0)
+        boostadapter(*image(i), state, settings)
+    found = boostadapter(views(), logits(), state, settings)
     expected = "17.204830152655 23.841091086895 13.963059921382 10.576759610660 13.288821931901"
     torch.testing.assert_close(found[0], numbers(expected), **DIGITS)
     assert state["positive"].present.sum(dim=1).tolist() == [0, 1, 1, 1, 0], "the copy was thrown away"

@@ -15,6 +15,7 @@ from torch.nn.functional import normalize
 from otpt.methods import get_method
 from otpt.methods.gaussians import adapt_gda, dota, oga
 from otpt.methods.online import ecalp, label_prior, lsa, onzeta, pta
+from otpt.registry import Component
 
 SCALE = 10.0
 DIGITS = {"rtol": 0, "atol": 6e-7}
@@ -43,9 +44,9 @@ def run(
         views = each.view(-1, each.shape[-1])
         available = {
             "features": views, "logits": SCALE * views @ TEXTS.mT, "text_features": TEXTS, "logit_scale": SCALE,
+            "state": state,
         }  # fmt: skip
-        given = {name: value for name, value in available.items() if name in function.__code__.co_varnames}
-        found.append(function(**given, state=state, **settings)[0])
+        found.append(Component("", function).call(available, settings)[0])
     return torch.stack(found)
 
 
@@ -53,12 +54,13 @@ def test_dota() -> None:
     state: dict[str, Any] = {}
     found = run(dota, IMAGES[:3], state)
     torch.testing.assert_close(found, numbers("9.725479 6.561153|5.818469 9.735446|8.127461 7.845498"), **DIGITS)
-    torch.testing.assert_close(state["means"][:1], numbers("0.489641 0.284587 0.183982"), **DIGITS)
-    torch.testing.assert_close(state["counts"][None], numbers("2.547331 2.452669"), **DIGITS)
-    torch.testing.assert_close(state["covariance"].diagonal()[None], numbers("0.207478 0.197625 0.050110"), **DIGITS)
-    torch.testing.assert_close(state["covariance"][0, 1].item(), 0.145281, **DIGITS)
-    covariances = state["scatters"] / state["counts"][:, None, None]
-    torch.testing.assert_close(covariances.mean(dim=0), state["covariance"], rtol=0, atol=1e-12)
+    gaussians = state["gaussians"]
+    torch.testing.assert_close(gaussians.means[:1], numbers("0.489641 0.284587 0.183982"), **DIGITS)
+    torch.testing.assert_close(gaussians.counts[None], numbers("2.547331 2.452669"), **DIGITS)
+    torch.testing.assert_close(gaussians.covariance.diagonal()[None], numbers("0.207478 0.197625 0.050110"), **DIGITS)
+    torch.testing.assert_close(gaussians.covariance[0, 1].item(), 0.145281, **DIGITS)
+    covariances = gaussians.scatters / gaussians.counts[:, None, None]
+    torch.testing.assert_close(covariances.mean(dim=0), gaussians.covariance, rtol=0, atol=1e-12)
     pairs = run(dota, IMAGES[:4].view(2, 2, 3), mean_views=True, stream_ratio=1.0)
     torch.testing.assert_close(pairs[1:], numbers("8.725474 6.843825"), **DIGITS)
 
@@ -70,7 +72,7 @@ def test_oga() -> None:
         "0.961276 0.038724|0.017969 0.982031|0.574141 0.425859|0.981768 0.018232|0.006057 0.993943|0.940990 0.059010"
     )
     torch.testing.assert_close(found, numbers(expected), **DIGITS)
-    stored = [[IMAGES.sub(g).abs().sum(dim=1).argmin().item() for g in own] for own in state["cache"].values()]
+    stored = [[IMAGES.sub(g).abs().sum(dim=1).argmin().item() for g in own] for own in state["stored"].cache.values()]
     assert set(stored[0]) == {0, 5, 3}
     assert set(stored[1][:2]) == {1, 4}
     found = run(oga, IMAGES, oga_capacity=3).softmax(dim=1)[[2, 4, 5]]
@@ -97,8 +99,8 @@ def test_onzeta() -> None:
     state: dict[str, Any] = {}
     found = run(onzeta, IMAGES[:3], state, stream_length=6, onzeta_temperature=0.4).exp()
     torch.testing.assert_close(found, numbers("0.870829 0.129171|0.161353 0.838647|0.716890 0.283110"), **DIGITS)
-    torch.testing.assert_close(state["multipliers"][None], numbers("1.359042 7.830348"), **DIGITS)
-    torch.testing.assert_close(state["proxies"][:1], numbers("0.976296 0.139575 0.165426"), **DIGITS)
+    torch.testing.assert_close(state["proxies"].multipliers[None], numbers("1.359042 7.830348"), **DIGITS)
+    torch.testing.assert_close(state["proxies"].proxies[:1], numbers("0.976296 0.139575 0.165426"), **DIGITS)
 
 
 def test_pta() -> None:

@@ -19,6 +19,7 @@ from otpt.methods.prompt_streams import (
     select_prompts,
 )
 from otpt.methods.state import PromptState, state_of_texts
+from otpt.registry import Component
 
 EXACT = {"rtol": 0, "atol": 1e-10}
 SCALE, CLASSES, WIDTH, TOKENS, VIEWS = 20.0, 5, 7, 3, 20
@@ -56,7 +57,8 @@ def run(function: Any, images: list[Tensor], **settings: Any) -> list[Tensor]:
     found = []
     for views in images:
         logits = SCALE * views @ encoder(START).T
-        rows = function(views, logits, shared, state, **settings)
+        available = {"features": views, "logits": logits, "prompt_state": shared, "state": state}
+        rows = Component("", function).call(available, settings)
         assert torch.equal(rows[1:], logits[1:])
         found.append(rows[0])
     return found

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pandas as pd
 from PIL import Image
 
-from otpt.backbones import Backbone, load_backbone
+from otpt.backbones import Backbone, load_backbone, text_encoder
 from otpt.classifier import Classifier
 from otpt.data import FeatureDataset, find_entry, load_dataset, stratified
 from otpt.data.dataset import Dataset, is_own
@@ -132,8 +132,10 @@ def explain_mistakes(
 
     Methods that make the same mistake share a card.
     """
+    if backbone.text is None:
+        raise OtptError(f"The model {backbone.name!r} has no text encoder, which heat maps need; leave out --explain.")
     words = (str(column.prompt["words"]) for column in config.columns if "words" in column.prompt)
-    prompt = whole_context(backbone.text, Prompt(next(words, Prompt.words)))
+    prompt = whole_context(text_encoder(backbone), Prompt(next(words, Prompt.words)))
     classifier = Classifier(backbone, "zero-shot").set_classes(config.classes, prompt, allow_duplicates=True)
     wrong = answers[~answers["correct"]].sort_values("confidence", ascending=False, kind="stable")
     chosen = set(wrong.groupby("method").head(count)[["index", "prediction"]].itertuples(index=False, name=None))

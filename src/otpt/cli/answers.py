@@ -1,0 +1,197 @@
+"""Predictions of images as plain rows, and printed: as JSON lines, as tables, or as one line each."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from rich.cells import cell_len
+
+from otpt.bulk import Answer
+from otpt.cli.terminal import print_table, say
+from otpt.errors import OtptError
+from otpt.methods import KEPT_INIT
+from otpt.prediction import Failure, Prediction
+from otpt.rejection import REJECTED
+
+TOP = 5
+"""Default for ``--top`` with a single image."""
+FLAGS = {
+    KEPT_INIT: "the gradient was not finite, so the initial prompt was used",
+    REJECTED: "the image probably shows none of the classes",
+}
+
+
+def answer_rows(image: str, answer: Answer, top: int, *, several_labels: bool) -> list[dict[str, object]]:
+    """Return an answer as plain data, one row per method: the content of ``--json`` and of files.
+
+    Args:
+        image: name of the image.
+        answer: predictions by method, or a failure.
+        top: number of best classes.
+        several_labels: whether labels are independent of each other.
+    """
+    if isinstance(answer, Failure):
+        return [{"image": image, "error": str(answer.error)}]
+    rows = []
+    for method, prediction in answer.items():
+        best = None if prediction.grouping is None else prediction.back_off()
+        row = {
+            "image": image,
+            "method": method,
+            "label": prediction.label,
+            "confidence": prediction.confidence,
+            "top": [{"label": label, "probability": probability} for label, probability in prediction.top(top)],
+            "flags": list(prediction.flags),
+            "extras": dict(prediction.extras),
+            "set": None if prediction.set is None else list(prediction.set),
+            "abstained": prediction.abstained,
+            "rejected": prediction.rejected,
+            "labels_above": prediction.labels_above() if several_labels else None,
+            "groups": prediction.groups,
+            "back_off": None if best is None else best._asdict(),
+        }
+        rows.append({name: value for name, value in row.items() if value is not None})
+    return rows
+
+
+class Printer(Protocol):
+    """Prints the answers of images in their order."""
+
+    def print(self, image: str, answer: Answer) -> None:
+        """Print the answer of an image."""
+
+    def close(self) -> None:
+        """Print what follows the last image."""
+
+
+class Silent:
+    """Print nothing, because answers go to a file."""
+
+    def print(self, image: str, answer: Answer) -> None:
+        """See :class:`Printer`."""
+
+    def close(self) -> None:
+        """See :class:`Printer`."""
+
+
+class JsonLines:
+    """Print one JSON object per image and method."""
+
+    def __init__(self, top: int, *, several_labels: bool) -> None:
+        self._top = top
+        self._several_labels = several_labels
+
+    def print(self, image: str, answer: Answer) -> None:
+        """See :class:`Printer`."""
+        for row in answer_rows(image, answer, self._top, several_labels=self._several_labels):
+            print(json.dumps(row, ensure_ascii=False), flush=True)
+
+    def close(self) -> None:
+        """See :class:`Printer`."""
+
+
+class BestClasses:
+    """Print a table of the best classes of each image."""
+
+    def __init__(self, top: int) -> None:
+        self._top = top
+
+    def print(self, image: str, answer: Answer) -> None:
+        """See :class:`Printer`."""
+        if isinstance(answer, Failure):
+            _say_error(image, answer.error)
+            return
+        print(image)
+        for method, prediction in answer.items():
+            best = enumerate(prediction.top(self._top), start=1)
+            rows = [(str(rank), label, f"{100 * probability:.1f}") for rank, (label, probability) in best]
+            print_table(("", method, "%"), rows, names=2)
+            if prediction.grouping is not None:
+                print(f"{100 * prediction.threshold:g} % is reached by {_back_off(prediction)}")
+            if prediction.set is not None:
+                print(f"prediction set: {', '.join(prediction.set) or 'no class'}")
+            if prediction.abstained:
+                print("abstained: the confidence is not above the threshold of the risk")
+            _print_flags(prediction.flags)
+        print()
+
+    def close(self) -> None:
+        """See :class:`Printer`."""
+
+
+class OneLineEach:
+    """Print one line per image: its name, and label and confidence of each method.
+
+    Args:
+        images: names that decide the width of the first column.
+        classes: names that decide the width of the other columns.
+        methods: names of the methods.
+        several_labels: whether labels are independent of each other.
+    """
+
+    def __init__(
+        self, images: Sequence[str], classes: Sequence[str], methods: Sequence[str], *, several_labels: bool
+    ) -> None:
+        self._several_labels = several_labels
+        self._flags: dict[str, None] = {}
+        titles = methods if len(methods) > 1 else ()
+        self._image_width = max(map(cell_len, images), default=0)
+        self._label_width = max(map(cell_len, (*classes, *titles)), default=0) + 2
+        if titles:
+            self._print_line("", [(method, "%") for method in titles])
+
+    def print(self, image: str, answer: Answer) -> None:
+        """See :class:`Printer`."""
+        if isinstance(answer, Failure):
+            _say_error(image, answer.error)
+            return
+        cells = []
+        for prediction in answer.values():
+            label, number = self._cell(prediction)
+            self._flags |= dict.fromkeys(prediction.flags)
+            cells.append((label + " *" * bool(prediction.flags), number))
+        self._print_line(image, cells)
+
+    def close(self) -> None:
+        """See :class:`Printer`."""
+        _print_flags(self._flags)
+
+    def _cell(self, prediction: Prediction) -> tuple[str, str]:
+        """Return what is shown as the label, and the confidence in percent."""
+        number = f"{100 * prediction.confidence:.1f}"
+        if prediction.abstained:
+            shows_number = prediction.grouping is None and not self._several_labels
+            return "(abstained)", number if shows_number else ""
+        if self._several_labels:
+            present = prediction.top(len(prediction.labels_above()))
+            return ", ".join(f"{name} {100 * score:.1f}" for name, score in present) or "(none)", ""
+        if prediction.grouping is not None:
+            return _back_off(prediction), ""
+        if prediction.set is not None:
+            return " | ".join(prediction.set) or "(none)", number
+        return prediction.label, number
+
+    def _print_line(self, image: str, cells: Sequence[tuple[str, str]]) -> None:
+        padded = [f"{_pad(label, self._label_width)}  {number:>5}" for label, number in cells]
+        print("  ".join([_pad(image, self._image_width), *padded]).rstrip(), flush=True)
+
+
+def _pad(text: str, width: int) -> str:
+    return text + " " * max(width - cell_len(text), 0)
+
+
+def _back_off(prediction: Prediction) -> str:
+    """Return the most specific class or group that reaches the threshold, with its probability."""
+    best = prediction.back_off()
+    return "(none)" if best is None else f"{best.name} {100 * best.confidence:.1f}"
+
+
+def _say_error(image: str, error: OtptError) -> None:
+    say(str(error) if image in str(error) else f"{image}: {error}")
+
+
+def _print_flags(flags: Iterable[str]) -> None:
+    for flag in dict.fromkeys(flags):
+        print(f"* {flag}: {FLAGS[flag]}" if flag in FLAGS else f"* {flag}")
