@@ -8,6 +8,7 @@ same over HTTP: tests/serve/test_fields.py; on the command line: tests/cli/test_
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -17,19 +18,23 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from oracles.data.images import image
 from oracles.fields import Case, other_value, toml_text
-from oracles.methods.inputs import CLASSES
+from oracles.methods.inputs import CLASSES, with_inputs
 from oracles.models.tiny import tiny_backbone
+from torch import Tensor
 
 import otpt
-from otpt import Classifier, OtptError, Prediction, Prompt
+from otpt import Classifier, Method, OtptError, Prediction, Prompt, functional
 from otpt.calibration import Calibration
 from otpt.data import Dataset
 from otpt.decision import Decision
-from otpt.evaluation import Evaluation, calibrate_run, evaluate
-from otpt.methods import Protocol, Task
+from otpt.evaluation import Evaluation, evaluate
+from otpt.methods import MULTI_LABEL, Protocol, Task, known_parts
+from otpt.methods.few_shot import EXAMPLE_INITS
 from otpt.records import Frozen
+from otpt.registry import OBJECTIVES
 
 IMAGES = [image(seed) for seed in range(8)]
 OTHER_IMAGES = [image(seed) for seed in range(100, 140)]
@@ -246,7 +251,7 @@ def test_fields_of_an_evaluation(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [*REFUSED_IN_EVALUATIONS, *(name for name in Task.keywords() if name not in Evaluation.keywords())]
+    "name", [*sorted(REFUSED_IN_EVALUATIONS), *(name for name in Task.keywords() if name not in Evaluation.keywords())]
 )
 def test_fields_that_evaluations_refuse(name: str, tmp_path: Path) -> None:
     record = next(one for one in (Task, Protocol, Decision) if name in one.keywords())
@@ -323,3 +328,140 @@ def test_fields_in_a_toml_file(record: type[Frozen], name: str, files: Path) -> 
     assert seen_before != seen_after, (
         f"{name} has no effect in this file; add a context in which it has one to TOML_CASES:\n{after}"
     )
+
+
+# ---- parts of methods -----------------------------------------------------------------------------------------------
+
+PARTNERS = {
+    "init": ["{}"],
+    "adapt": ["{}", "tpt+{}", "o-tpt+{}"],
+    "objective": ["attributes+tpt+{}", "{}", "tpt+{}"],
+    "calibrate": ["tpt+{}", "coop+tpt+{}"],
+    "aggregate": ["{}", "promptsmooth+{}"],
+    "gate": ["tpt+{}"],
+}
+"""Names in which a part may act, by axis; the first that exists is used."""
+NO_EFFECT = {"zero-shot", "dataset-templates"}
+"""Parts that are there to do nothing, or nothing outside the registered data sets."""
+PARTS = list(known_parts())
+
+
+@cache
+def method_of_part(name: str) -> tuple[str, str]:
+    """The name of a method in which a part acts, and of the same method without it."""
+    part = known_parts()[name]
+    takes = {parameter for objective in part.objectives for parameter in OBJECTIVES[objective].parameters}
+    errors = []
+    for pattern in PARTNERS[part.axis]:
+        if "attributes" in pattern and "attributes" not in takes:
+            continue
+        joined = pattern.format(name)
+        try:
+            with_inputs(joined)
+        except OtptError as error:
+            errors.append(str(error))
+        else:
+            return joined, pattern.removesuffix("+{}").replace("{}", "zero-shot")
+    pytest.fail(f"The part {name!r} is in no name of PARTNERS[{part.axis!r}]; add one in which it may act: {errors}")
+
+
+def fields_of_method(name: str) -> dict[str, Any]:
+    """What a classifier is given for a method."""
+    method = with_inputs(name)
+    fields: dict[str, Any] = {"classes": CLASSES, "method": method, "views": 24}
+    if method.init in EXAMPLE_INITS:
+        fields["examples"] = examples()
+    if method.adapt == MULTI_LABEL:
+        fields["multi_label"] = True
+    return fields
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_parts_in_a_classifier(name: str) -> None:
+    """Another prediction than without the part; an error for those that need a trained network or the whole set."""
+    joined, without = method_of_part(name)
+    method = with_inputs(joined)
+    after = seen_or_refused(fields_of_method(joined))
+    if method.preparation.own_network or method.sees_all_first:
+        assert isinstance(after, str)
+        return
+    assert isinstance(after, list), f"{joined} is refused: {after}"
+    assert (after != seen_or_refused(fields_of_method(without))) == (name not in NO_EFFECT)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PARTS)
+def test_parts_in_an_evaluation(name: str, tmp_path: Path) -> None:
+    """Other rows than without the part, or an error: of examples, trained networks and several labels."""
+    joined, without = method_of_part(name)
+    method = with_inputs(joined)
+    methods = [method] if name in NO_EFFECT else [method, with_inputs(without)]
+    refused = method.preparation.own_network or method.init in EXAMPLE_INITS or method.adapt == MULTI_LABEL
+    try:
+        result = evaluate(dataset(6), backbone(), out=tmp_path / "run", methods=methods, views=24)
+    except OtptError as error:
+        assert refused, f"{joined} is refused: {error}"  # noqa: PT017
+        assert not (tmp_path / "run").exists()
+        return
+    assert not refused
+    rows = result.run.to_pandas().sort_values("id").set_index("method")
+    columns = [column for column in rows.columns if column not in ("prompt", "index")]
+    shown = [rows.loc[[method.name], columns].to_json(orient="values", double_precision=15) for method in methods]
+    assert len(set(shown)) == len(methods), f"{joined} gives the rows of {without}."
+
+
+# ---- parts on arrays ------------------------------------------------------------------------------------------------
+
+SCALE, WIDTH = 30.0, 12
+GENERATOR = torch.Generator().manual_seed(1)
+TEXTS = F.normalize(torch.randn(len(CLASSES), WIDTH, generator=GENERATOR, dtype=torch.float64), dim=-1)
+VIEWS = F.normalize(
+    TEXTS[[1, 3, 2]][:, None] + 0.5 * torch.randn(3, 20, WIDTH, generator=GENERATOR, dtype=torch.float64), dim=-1
+)
+WEIGHTS = torch.randn(len(CLASSES), WIDTH, 6, generator=GENERATOR, dtype=torch.float64)
+CONTEXT = torch.randn(2, 3, generator=GENERATOR, dtype=torch.float64)
+EXAMPLES = F.normalize(TEXTS.repeat(3, 1) + 0.5 * torch.randn(15, WIDTH, generator=GENERATOR), dim=-1)
+KINDS = [(array, dtype) for array in ("numpy", "torch") for dtype in ("float64", "float32", "float16")]
+
+
+def encoder(context: Tensor) -> Tensor:
+    return TEXTS.to(context) + 0.3 * torch.tanh(WEIGHTS.to(context) @ context.flatten())
+
+
+def as_array(tensor: Tensor, kind: tuple[str, str]) -> Any:
+    """The same numbers in another kind of array."""
+    array, dtype = kind
+    converted = tensor.to(getattr(torch, dtype))
+    return converted.numpy() if array == "numpy" else converted
+
+
+def predict_arrays(method: Method, kind: tuple[str, str], views: Tensor = VIEWS) -> Tensor:
+    inputs: dict[str, Any] = {"text_features": as_array(TEXTS, kind)}
+    if method.needs_context:
+        inputs = {"text_features": encoder, "context": as_array(CONTEXT, kind)}
+    if method.init in EXAMPLE_INITS:
+        inputs["examples"] = (as_array(EXAMPLES, kind), [i % len(CLASSES) for i in range(len(EXAMPLES))])
+    return functional.predict(as_array(views, kind), method=method, logit_scale=SCALE, **inputs)
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_parts_on_arrays(name: str) -> None:
+    """Probabilities of any kind of array, the same for one image; methods that need more than features are refused."""
+    joined, without = method_of_part(name)
+    method, other = with_inputs(joined), with_inputs(without)
+    makes_texts = method.init not in (*EXAMPLE_INITS, "words")
+    if makes_texts or not method.preparation.needs_features or method.sees_all_first:
+        for kind in KINDS:
+            with pytest.raises(OtptError, match=re.escape(repr(method.name))):
+                predict_arrays(method, kind)
+        return
+    for array, dtype in KINDS:
+        probabilities = predict_arrays(method, (array, dtype))
+        assert (probabilities.shape, probabilities.dtype) == ((3, len(CLASSES)), torch.float64)
+        torch.testing.assert_close(probabilities.sum(dim=1), torch.ones(3, dtype=torch.float64), rtol=0, atol=1e-5)
+        assert torch.equal(predict_arrays(method, ("torch", dtype)), probabilities)
+        assert torch.equal(predict_arrays(method, (array, dtype), VIEWS[0]), probabilities[0])
+        expected = predict_arrays(other, (array, dtype))
+        # a gate may adapt no image, or each; without the entropy, AdamW's step has the same signs on these numbers
+        unclear = method.gate != "none" or name == "static"
+        assert unclear or torch.equal(probabilities, expected) == (name in NO_EFFECT)
