@@ -27,7 +27,7 @@ import numpy as np
 from scipy import special
 from scipy.optimize import minimize
 
-from otpt.calibration.maps import Booleans, Floats, Integers
+from otpt.calibration.arrays import Booleans, Floats, Integers
 from otpt.errors import OtptError, unknown
 
 SETS = ("lac", "aps", "raps")
