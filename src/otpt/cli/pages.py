@@ -37,7 +37,7 @@ class Page(TypedDict):
 
 def stored_page(command: str) -> Page | None:
     """Return the page of a built-in command, or None for another one."""
-    pages: dict[str, Page] = json.loads(resources.files("otpt.cli").joinpath(FILE).read_text(encoding="utf-8"))
+    pages: dict[str, Page] = json.loads(resources.files(__package__).joinpath(FILE).read_text(encoding="utf-8"))
     return pages.get(command)
 
 

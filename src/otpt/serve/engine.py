@@ -232,5 +232,6 @@ def _answer(image: EncodedImage[Unit], outputs: list[Output] | Exception) -> Ans
     return Answer(outputs, None if logits is None else to_host([logits])[0])
 
 
-def _note(task: ImageTask[Unit], part: str, seconds: float) -> None:
+def _note(task: ImageTask[object], part: str, seconds: float) -> None:
+    assert isinstance(task.key, Unit)
     task.key.seconds[part] += seconds
