@@ -79,13 +79,12 @@ def rejected(case: Case) -> Iterator[tuple[str, Floats, Floats, float]]:
             logits = case.scale * cosines
             given = {"cosines": cosines, "logits": logits, "probabilities": logits.softmax(dim=-1)}
             if words is not None:
-                given |= {"word_cosines": words[i], "word_logits": case.scale * words[i]}
+                given["word_cosines"] = words[i]
             found.append(score.function(**{key: given[key] for key in score.inputs}).double().numpy())
         yield f"{name}, default", found[0], found[1], score.threshold
-        if name in ("word-margin", "msp"):
-            yield f"{name}, two groups of the images seen", found[0], found[1], otsu(np.concatenate(found))
-            quantile = np.quantile(np.concatenate(found), 1 - SHARE)
-            yield f"{name}, quantile of the images seen", found[0], found[1], float(quantile)
+        yield f"{name}, two groups of the images seen", found[0], found[1], otsu(np.concatenate(found))
+        quantile = np.quantile(np.concatenate(found), 1 - SHARE)
+        yield f"{name}, quantile of the images seen", found[0], found[1], float(quantile)
     known, unknown = (-standing_out(cosines).double().numpy() for cosines in parts)
     among = case.texts @ case.texts.mT
     others = among[~torch.eye(len(among), dtype=torch.bool)].view(len(among), -1)

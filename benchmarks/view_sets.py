@@ -1,7 +1,7 @@
 """Prediction sets from views: ``python -m benchmarks.view_sets [--sets NAME …] [--images N] [--views V] [--draws R]``.
 
 Emoji sets with ``pocket``: LAC and APS of the clean view, of the mean logit of the views (``mean-logit``), and of the
-weights that :func:`otpt.calibration.fit_view_weights` learns from a fifth of the images; two fifths calibrate, two
+weights that :func:`fit_view_weights` learns from a fifth of the images; two fifths calibrate, two
 fifths are measured. Printed are coverage and size of the sets over random draws, and the difference in size to the
 clean view's on the same images; intervals are 1.96 standard errors over the draws.
 """
@@ -14,9 +14,9 @@ from functools import partial
 
 import numpy as np
 import torch
+from scipy.optimize import minimize
 
 from otpt.backbones import load_backbone
-from otpt.calibration import fit_view_weights
 from otpt.calibration.conformal import conformal_quantile, conformal_scores
 from otpt.data import load_dataset, stratified
 from otpt.features.pipeline import EncodedImage, FeaturePipeline, ImageTask
@@ -45,6 +45,25 @@ def softmax(logits: np.ndarray) -> np.ndarray:
     """(N, C)."""
     shifted = np.exp(logits - logits.max(axis=1, keepdims=True))
     return shifted / shifted.sum(axis=1, keepdims=True)
+
+
+def fit_view_weights(view_logits: np.ndarray, labels: np.ndarray) -> tuple[float, float]:
+    """Weights (a, b) of softmax(a·ℓ_0 + b·mean_v ℓ_v) of least cross-entropy: (N, V, C) and (N,).
+
+    The mean is over the augmented views. Shanmugam et al., CVPR 2025, arXiv 2505.22764, with two weights, since random
+    views are exchangeable.
+    """
+    parts = np.stack([view_logits[:, 0], view_logits[:, 1:].mean(axis=1)]).astype(np.float64)  # (2, N, C)
+    rows = np.arange(len(labels))
+
+    def loss(weights: np.ndarray) -> tuple[float, np.ndarray]:
+        p = softmax(np.tensordot(weights, parts, axes=1))
+        expected = (parts * p).sum(axis=2) - parts[:, rows, labels]
+        return float(-np.log(p[rows, labels]).mean()), expected.mean(axis=1)
+
+    share = 1 / view_logits.shape[1]
+    best = minimize(loss, np.array([share, 1 - share]), jac=True, method="L-BFGS-B", options={"ftol": 1e-14}).x
+    return float(best[0]), float(best[1])
 
 
 def measure(logits: np.ndarray, labels: np.ndarray, draws: int) -> Measured:

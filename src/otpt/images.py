@@ -93,11 +93,6 @@ def open_image(source: ImageSource, *, max_pixels: int = MAX_PIXELS, urls: UrlLi
     return open_with_digest(source, max_pixels=max_pixels, urls=urls)[0]
 
 
-def image_digest(source: ImageSource, *, urls: UrlLimits | None = LIMITS) -> str:
-    """Return the digest of an image's pixels, its default id; see :func:`open_with_digest`."""
-    return open_with_digest(source, urls=urls)[1]
-
-
 def open_with_digest(
     source: ImageSource, *, max_pixels: int = MAX_PIXELS, urls: UrlLimits | None = LIMITS
 ) -> tuple[Image.Image, str]:

@@ -28,6 +28,7 @@ from otpt.calibration import (
     matching_temperature,
     read_calibration,
 )
+from otpt.calibration.arrays import NUMPY
 from otpt.calibration.conformal import conformal_scores
 from otpt.calibration.maps import (
     MAPS,
@@ -137,7 +138,7 @@ def test_the_wanted_confidence_is_reached_by_the_matching_temperature() -> None:
     reference = np.log(np.concatenate([wanted[:, None], np.repeat(rest, 7, axis=1)], axis=1))
     tau = matching_temperature(torch.from_numpy(np.log(p))[:, None], torch.from_numpy(reference)[:, None]).numpy()
     expected = np.exp(log_softmax(np.log(p) / tau[:, None], axis=1))
-    found = with_confidence(p, wanted)
+    found = with_confidence(NUMPY, p, wanted)
     assert found == pytest.approx(expected, abs=1e-8)
     assert found.max(axis=1) == pytest.approx(wanted, abs=1e-8)
 

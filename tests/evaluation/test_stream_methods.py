@@ -25,7 +25,7 @@ from oracles.runs.growing_bench import STREAM
 from otpt import Classifier, OtptError, adaptation, load_plugin
 from otpt.evaluation import ProcessEngine, evaluate
 from otpt.evaluation.evaluator import stream_order
-from otpt.images import image_digest
+from otpt.images import open_with_digest
 from otpt.methods import get_method
 from otpt.methods.state import prompt_state
 from otpt.plugins import snapshot
@@ -65,7 +65,7 @@ def literal(order: list[int]) -> np.ndarray:
     for count, index in enumerate(order, start=1):
         opened = image(index)
         recipe = ViewRecipe(n_views=1)
-        views = make_views(opened, recipe, model.preprocessing, seed=0, image_id=image_digest(opened))
+        views = make_views(opened, recipe, model.preprocessing, seed=0, image_id=open_with_digest(opened)[1])
         features = model.encode_pixels(torch.from_numpy(views)).double()
         logits = (text.logit_scale * features @ text.text_features.double().T)[0]
         total += logits

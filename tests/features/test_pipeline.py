@@ -22,7 +22,7 @@ from otpt.errors import OtptError
 from otpt.features import EncodedImage, FeatureCache, FeaturePipeline, ImageTask
 from otpt.features import pipeline as pipeline_module
 from otpt.features.cache import file_key
-from otpt.images import ImageSource, image_digest, open_image
+from otpt.images import ImageSource, open_image, open_with_digest
 from otpt.views import ViewRecipe, make_views
 
 SOME = ViewRecipe(n_views=4)
@@ -52,7 +52,7 @@ def literal(source: ImageSource, recipe: ViewRecipe = SOME, *, seed: int = 5, na
     """Views of one image, through the image tower alone."""
     model = backbone()
     views = make_views(
-        open_image(source), recipe, model.preprocessing, seed=seed, image_id=name or image_digest(source)
+        open_image(source), recipe, model.preprocessing, seed=seed, image_id=name or open_with_digest(source)[1]
     )
     return model.encode_pixels(torch.from_numpy(views), chunk=model.chunk)
 
@@ -150,7 +150,7 @@ def test_the_image_is_handed_on_only_if_it_is_asked_for(images: list[Path], tmp_
         ((_, encoded),) = FeaturePipeline(backbone(), cache=cache)(tasks(images[:1], keep_image=keep))
         assert (good(encoded).opened is not None) == keep
         opened, digest = good(encoded).open()
-        assert digest == image_digest(images[0])
+        assert digest == open_with_digest(images[0])[1]
         np.testing.assert_array_equal(np.asarray(opened), np.asarray(open_image(images[0])))
 
 
@@ -227,7 +227,7 @@ def test_a_damaged_digest_is_replaced(images: list[Path], tmp_path: Path, damage
     file.write_bytes(damage)
     ((_, found),) = FeaturePipeline(backbone(), cache=cache)(tasks(images[:1]))
     assert torch.equal(good(found).features[SOME.kind], literal(images[0]))
-    assert cache.digest(file.stem) == image_digest(images[0])
+    assert cache.digest(file.stem) == open_with_digest(images[0])[1]
 
 
 def test_an_impossible_number_of_threads() -> None:

@@ -16,7 +16,7 @@ import pytest
 from PIL import Image
 
 from otpt.errors import OtptError
-from otpt.images import LIMITS, UrlLimits, fetch_url, image_digest, open_image
+from otpt.images import LIMITS, UrlLimits, fetch_url, open_image, open_with_digest
 
 PIXELS = np.random.default_rng(1).integers(0, 256, (6, 9, 3), dtype=np.uint8)
 
@@ -98,7 +98,7 @@ def refusal(url: str, limits: UrlLimits | None = LIMITS) -> str:
 
 def test_an_address_is_an_image(server: str) -> None:
     np.testing.assert_array_equal(np.asarray(open_image(f"{server}/a.png")), PIXELS)
-    assert image_digest(f"{server}/a.png") == image_digest(PIXELS)
+    assert open_with_digest(f"{server}/a.png")[1] == open_with_digest(PIXELS)[1]
     assert fetch_url(f"{server}/a.png") == png()
     for path in ("/to//a.png", f"/to/{server}/a.png", "/to//to//to//a.png"):
         np.testing.assert_array_equal(np.asarray(open_image(server + path)), PIXELS)

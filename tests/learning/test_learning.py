@@ -22,7 +22,7 @@ from otpt.backbones import Backbone
 from otpt.data import Dataset
 from otpt.errors import OtptError
 from otpt.features import FeatureCache
-from otpt.images import image_digest
+from otpt.images import open_with_digest
 from otpt.learning import COOP, MAPLE, Epoch, Recipe, few_shots, initial_prompts, train_coop, train_maple
 from otpt.views import ViewRecipe, make_views
 
@@ -68,7 +68,7 @@ def test_shots_are_drawn_by_the_seed() -> None:
     assert set(few_shots(whole, 2, seed=1).ids) < set(four.ids)
     for i, name in enumerate(four.ids):
         assert four.labels[i] == int(name) % 3
-        assert image_digest(four[i].source) == image_digest(image(int(name)))
+        assert open_with_digest(four[i].source)[1] == open_with_digest(image(int(name)))[1]
     assert len(few_shots(data(6), 16)) == 6, "all there are"
 
 
@@ -85,7 +85,7 @@ def test_bad_shots() -> None:
 
 def literal_noise(seed: int, index: int) -> np.ndarray:
     """N(0, 1) that belongs to the seed and the image's content, (1, 3, 32, 32)."""
-    key = hashlib.sha256(f"otpt noise 1\nviews\n{seed}\n{image_digest(image(index))}".encode()).digest()
+    key = hashlib.sha256(f"otpt noise 1\nviews\n{seed}\n{open_with_digest(image(index))[1]}".encode()).digest()
     draw = np.random.Generator(np.random.Philox(key=np.frombuffer(key[:16], "<u8")))
     return draw.standard_normal((1, 3, 32, 32), np.float32)
 
@@ -154,7 +154,7 @@ def test_maple_is_the_literal_training() -> None:
         optimiser.param_groups[0]["lr"] = rate
         pixels = [
             make_views(image(i), ViewRecipe(n_views=2, augmix=False), both.preprocessing, seed=4,
-                       image_id=f"{image_digest(image(i))}/{epoch}", dtype=np.float64)[1]
+                       image_id=f"{open_with_digest(image(i))[1]}/{epoch}", dtype=np.float64)[1]
             for i in range(6)
         ]  # fmt: skip
         loss = F.cross_entropy(oracle.logits(torch.from_numpy(np.stack(pixels)), state), torch.arange(6) % 3)

@@ -19,7 +19,7 @@ from otpt.calibration import Calibrated, fit_label_calibration
 from otpt.calibration.maps import OF_LABELS, choose_label_map, fit_map
 from otpt.data.own import read_label_sets
 from otpt.errors import OtptError
-from otpt.methods.multi_label import CROPS, grid_boxes, grid_views, log_odds
+from otpt.methods.multi_label import GRID, grid_boxes, grid_views, log_odds
 from otpt.metrics.multi_label import mean_average_precision, multi_label_ece, multi_label_f1, multi_label_nll
 from otpt.prompts import tokenize_prompts
 from otpt.rejection import Rejector
@@ -28,7 +28,7 @@ from otpt.rejection import Rejector
 @pytest.mark.parametrize(("width", "height"), [(256, 256), (640, 480), (3, 500), (1, 1)])
 def test_the_grid_covers_the_image(width: int, height: int) -> None:
     boxes = grid_boxes(width, height)
-    assert len(boxes) == CROPS - 1
+    assert len(boxes) == sum(n * n for n, _ in GRID)
     for part in (boxes[:4], boxes[4:]):
         seen = np.zeros((height, width), bool)
         for box in part:

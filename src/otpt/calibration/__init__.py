@@ -6,15 +6,7 @@ torch tensors or numpy arrays; the result is a torch tensor, and none of them ch
 ``@otpt.calibrator`` registers a function of logits.
 """
 
-from otpt.calibration.conformal import (
-    RiskThreshold,
-    conf_ot_sets,
-    fit_view_weights,
-    r_value_set,
-    r_values,
-    risk_threshold,
-    transport,
-)
+from otpt.calibration.conformal import RiskThreshold, risk_threshold
 from otpt.calibration.fitted import (
     Calibrated,
     CalibratedAnswer,
@@ -48,22 +40,17 @@ __all__ = [
     "HeldOutMetric",
     "RiskThreshold",
     "apply_temperature",
-    "conf_ot_sets",
     "cor",
     "cots_temperature",
     "dac_factors",
     "fit_calibration",
     "fit_label_calibration",
     "fit_temperature",
-    "fit_view_weights",
     "fixed_temperature",
     "matching_temperature",
     "own_dac_factors",
     "probabilities",
-    "r_value_set",
-    "r_values",
     "read_calibration",
     "risk_threshold",
     "sals",
-    "transport",
 ]

@@ -11,9 +11,6 @@ with them has P(s(x, y) ≤ q̂) ≥ coverage: its score is equally likely to ta
 Thresholds that answer 5 %, 10 %, …, 100 % of the labelled images are tested from the strictest on by the fallback
 procedure: each has an equal part of 1 − guarantee, and one that is rejected hands its part on to the next. All rejected
 hypotheses are false together with probability ``guarantee``; the lowest threshold among them is taken.
-
-**Several predictions per image.** Conf-OT and r-values use calibration and test images together, so they are functions
-of arrays and not part of a calibration file.
 """
 
 from __future__ import annotations
@@ -25,9 +22,8 @@ from fractions import Fraction
 
 import numpy as np
 from scipy import special
-from scipy.optimize import minimize
 
-from otpt.calibration.maps import Booleans, Floats, Integers
+from otpt.calibration.arrays import Booleans, Floats
 from otpt.errors import OtptError, unknown
 
 SETS = ("lac", "aps", "raps")
@@ -172,101 +168,3 @@ def find_threshold(
         if passed:
             lowest = RiskThreshold(threshold, risk, guarantee, n, answered, wrong)
     return lowest
-
-
-def transport(logits: Floats, marginal: Floats | None = None, *, iterations: int = 3) -> Floats:
-    """Apply Conf-OT's map to the probabilities of images with a given class marginal: (N, C) → (N, C).
-
-    Q = exp ℓ; three times (not until convergence) each class is scaled to its share of the marginal, then each image
-    to one (Sinkhorn). Silva-Rodríguez et al., CVPR 2025, arXiv 2505.24693. The released code takes the label
-    frequencies of the calibration images as the marginal; the map is then not symmetric in calibration and test images,
-    and coverage is not guaranteed. It is guaranteed for equal shares, the default, or any marginal known in advance.
-
-    Args:
-        logits: of calibration and test images together, logit scale included.
-        marginal: (C,) positive shares of the classes; equal ones if None.
-    """
-    images, classes = logits.shape
-    shares = np.full(classes, 1 / classes) if marginal is None else np.asarray(marginal, np.float64)
-    if shares.shape != (classes,) or not (shares > 0).all():
-        raise OtptError(f"The marginal is {shares.tolist()}; expected {classes} positive shares.")
-    plan = np.exp(np.asarray(logits, np.float64) - logits.max())  # one maximum for all images
-    plan /= plan.sum()
-    for _ in range(iterations):
-        plan *= shares / shares.sum() / np.maximum(plan.sum(axis=0), np.finfo(np.float64).tiny)
-        plan /= np.maximum(plan.sum(axis=1, keepdims=True), np.finfo(np.float64).tiny) * images
-    return plan * images
-
-
-def conf_ot_sets(
-    calibration: Floats,
-    labels: Integers,
-    test: Floats,
-    coverage: float,
-    *,
-    sets: str = "lac",
-    marginal: Floats | None = None,
-) -> Booleans:
-    """Return Conf-OT prediction sets of test images: logits (n, C), labels (n,) and logits (N, C) → (N, C)."""
-    probabilities = transport(np.concatenate([calibration, test]), marginal)
-    scores = conformal_scores(sets, probabilities)
-    of_labels = scores[np.arange(len(labels)), labels]
-    return np.asarray(scores[len(labels) :] <= conformal_quantile(of_labels, coverage))
-
-
-def fit_view_weights(view_logits: Floats, labels: Integers) -> tuple[float, float]:
-    """Fit weights (a, b) of softmax(a·ℓ_0 + b·mean_v ℓ_v) by cross-entropy: (N, V, C) and (N,).
-
-    The mean is over the augmented views. Shanmugam et al., CVPR 2025, arXiv 2505.22764, with two weights, since random
-    views are exchangeable. Do not fit a calibration on the same images. The method
-    ``zero-shot+view-weights[clean-weight=a,rest-weight=b]`` predicts with them.
-    """
-    if view_logits.ndim != 3 or view_logits.shape[1] < 2 or len(labels) != len(view_logits):
-        raise OtptError(
-            f"expected view logits (N, V, C) with V >= 2 and N labels, but got {view_logits.shape} and {len(labels)}."
-        )
-    parts = np.stack([view_logits[:, 0], view_logits[:, 1:].mean(axis=1)]).astype(np.float64)  # (2, N, C)
-    rows = np.arange(len(labels))
-
-    def loss(weights: Floats) -> tuple[float, Floats]:
-        logits = np.tensordot(weights, parts, axes=1)
-        logits -= logits.max(axis=1, keepdims=True)
-        p = np.exp(logits)
-        totals = p.sum(axis=1, keepdims=True)
-        value = float((np.log(totals[:, 0]) - logits[rows, labels]).mean())
-        expected = (parts * (p / totals)).sum(axis=2) - parts[:, rows, labels]
-        return value, expected.mean(axis=1)
-
-    share = 1 / view_logits.shape[1]
-    best = minimize(loss, np.array([share, 1 - share]), jac=True, method="L-BFGS-B", options={"ftol": 1e-14}).x
-    return float(best[0]), float(best[1])
-
-
-def r_values(calibration: Floats, test: Floats) -> tuple[Floats, Floats]:
-    """Compute r-values of n calibration images and the classes of one test image: (R, n), (R, C) → (n,), (C,).
-
-    R realisations (views, prompts) each rank all n + C probabilities, those of the true classes and those of the test
-    image. After m steps a column counts how many realisations rank it among their first m; in each step the column
-    with the largest count that has no r-value yet gets m/(n + C). arXiv 2605.23189 (2026), as in its demonstration.
-    """
-    together = np.concatenate([calibration, test], axis=1)
-    columns = together.shape[1]
-    order = np.argsort(-together, axis=1, kind="stable")
-    counts, ranked = np.zeros(columns), np.zeros(columns)
-    for step in range(columns):
-        np.add.at(counts, order[:, step], 1)
-        best = int(np.where(ranked == 0, counts, -1).argmax())
-        ranked[best] = (step + 1) / columns
-    return ranked[: calibration.shape[1]], ranked[calibration.shape[1] :]
-
-
-def r_value_set(calibration: Floats, test: Floats, coverage: float) -> Booleans:
-    """Return the r-value prediction set of one test image: (R, n) and (R, C) → (C,).
-
-    One realisation gives LAC. The r-values of the calibration images depend on the test image, so coverage is not
-    guaranteed; measure it on held-out labels.
-    """
-    of_labels, of_classes = r_values(calibration, test)
-    rank = math.ceil((len(of_labels) + 1) * coverage - 1e-9)
-    threshold = np.sort(of_labels)[rank - 1] if rank <= len(of_labels) else math.inf
-    return np.asarray(of_classes <= threshold)

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, FiniteFloat, PositiveInt
 
+from otpt.calibration.arrays import Booleans, Floats, Integers
 from otpt.calibration.conformal import (
     FREE_RANKS,
     PENALTY,
@@ -31,11 +32,8 @@ from otpt.calibration.conformal import (
 )
 from otpt.calibration.maps import (
     LEAST_LABELS,
-    Booleans,
     CalibrationMap,
     Choice,
-    Floats,
-    Integers,
     as_stored,
     choose_label_map,
     choose_map,

@@ -16,26 +16,26 @@ confidence above 1/C.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from scipy import optimize
 from scipy.special import expit, log_expit, softmax
+from torch import Tensor
 
+from otpt.calibration.arrays import NUMPY, TORCH, Array, Booleans, Floats, Functions, Integers
 from otpt.calibration.logits import fit_temperature
 from otpt.errors import OtptError, unknown
 from otpt.metrics import negative_log_likelihood
 from otpt.metrics.multi_label import multi_label_nll
 from otpt.threads import one_thread
 
-Floats: TypeAlias = npt.NDArray[np.float64]
-Integers: TypeAlias = npt.NDArray[np.int64]
-Booleans: TypeAlias = npt.NDArray[np.bool_]
 Labels: TypeAlias = Integers | Booleans
 """Class indices (N,), or whether each of C labels is present (N, C)."""
 Parameters: TypeAlias = Mapping[str, float | list[float]]
@@ -52,6 +52,7 @@ _BIAS, _SLOPE = 1.0, 25.0  # 1/variance of the normal priors of "bias" and "vect
 _TINY = float(np.finfo(np.float32).tiny)
 _LEAST_LABEL = 1e-7  # probabilities of independent labels are clipped to this distance from 0 and 1
 _LEAST = 1.02  # smallest target confidence, in units of 1/C, where all classes are equal
+_BISECTIONS = 60
 
 
 def as_stored(probabilities: npt.ArrayLike) -> Floats:
@@ -59,55 +60,58 @@ def as_stored(probabilities: npt.ArrayLike) -> Floats:
     return np.asarray(probabilities, np.float32).astype(np.float64)
 
 
-def _logs(probabilities: Floats) -> Floats:
-    """Compute log p (…, C), clipped at the smallest normal float32."""
-    return np.log(np.maximum(probabilities, _TINY))
+def _logs(xp: Functions[Array], probabilities: Array) -> Array:
+    """Compute log p (N, C), clipped at the smallest normal float32."""
+    return xp.log(xp.clip(probabilities, _TINY))
 
 
-def _confidence(probabilities: Floats) -> tuple[Floats, Floats]:
-    """Return the confidence s (N,) and 1 − s (N,), accurate even if s rounds to 1."""
-    largest = probabilities.argmax(axis=1)[:, None]
-    rest = probabilities.copy()
-    np.put_along_axis(rest, largest, 0.0, axis=1)
-    return np.take_along_axis(probabilities, largest, axis=1)[:, 0], rest.sum(axis=1)
-
-
-def with_confidence(probabilities: Floats, wanted: Floats) -> Floats:
+def with_confidence(xp: Functions[Array], probabilities: Array, wanted: Array) -> Array:
     """Compute softmax(log p/τ) (N, C) with the largest entry ``wanted`` (N,).
 
     If tied classes make it unreachable, the nearest confidence with τ in [10⁻³, 10³] is used.
     """
-    logs = _logs(probabilities)
-    gaps = logs - logs.max(axis=1, keepdims=True)
-    target = np.maximum(wanted, _LEAST / probabilities.shape[1])
-    low = np.full(len(gaps), np.log(1e-3))
-    high = np.full(len(gaps), np.log(1e3))
-    for _ in range(60):  # bisection: the confidence 1/Σ exp(b·gap) rises with b = 1/τ
+    logs = _logs(xp, probabilities)
+    gaps = logs - xp.largest(logs)
+    target = xp.clip(wanted, _LEAST / probabilities.shape[1])
+    low = xp.full_like(target, math.log(1e-3))
+    high = xp.full_like(target, math.log(1e3))
+    for _ in range(_BISECTIONS):  # bisection: the confidence 1/Σ exp(b·gap) rises with b = 1/τ
         middle = (low + high) / 2
-        short = 1.0 / np.exp(np.exp(middle)[:, None] * gaps).sum(axis=1) < target
-        low, high = np.where(short, middle, low), np.where(short, high, middle)
-    return np.asarray(softmax(np.exp((low + high) / 2)[:, None] * gaps, axis=1))
+        reached = 1.0 / xp.exp(xp.exp(middle)[:, None] * gaps).sum(1)
+        low, high = (
+            xp.where_less(reached, target, middle, low),
+            xp.where_less(reached, target, high, middle),
+        )
+    return xp.softmax(xp.exp((low + high) / 2)[:, None] * gaps)
+
+
+def _identity(xp: Functions[Array], probabilities: Array, parameters: Parameters) -> Array:
+    return probabilities / probabilities.sum(1)[:, None]
 
 
 def _fit_temperature(probabilities: Floats, labels: Integers) -> Parameters:
     with one_thread():
-        logits, y = torch.from_numpy(_logs(probabilities)), torch.from_numpy(labels)
+        logits, y = torch.from_numpy(_logs(NUMPY, probabilities)), torch.from_numpy(labels)
         return {"temperature": fit_temperature(logits, y, bounds=_TEMPERATURES, prior=PRIOR)}
 
 
-def _apply_temperature(probabilities: Floats, parameters: Parameters) -> Floats:
-    return np.asarray(softmax(_logs(probabilities) / np.asarray(parameters["temperature"], np.float64), axis=1))
+def _apply_temperature(xp: Functions[Array], probabilities: Array, parameters: Parameters) -> Array:
+    return xp.softmax(_logs(xp, probabilities) / xp.array(parameters["temperature"]))
 
 
-def _beta_features(probabilities: Floats) -> Floats:
-    """Return the features (ln s, −ln(1 − s), 1): (N, 3)."""
-    largest, rest = _confidence(probabilities)
-    return np.stack([np.log(largest), -np.log(np.maximum(rest, 1e-12)), np.ones(len(largest))], axis=1)
+def _beta_features(xp: Functions[Array], probabilities: Array) -> Array:
+    """Return the features (ln s, −ln(1 − s), 1) of the confidence s: (N, 3).
+
+    1 − s is the sum of the other probabilities, which is accurate even if s rounds to 1.
+    """
+    largest = xp.largest(probabilities)[:, 0]
+    rest = xp.without_largest(probabilities).sum(1)
+    return xp.columns([xp.log(largest), -xp.log(xp.clip(rest, 1e-12)), xp.full_like(largest, 1.0)])
 
 
 def _fit_beta(probabilities: Floats, labels: Integers) -> Parameters:
     """Fit (a, b, c) by maximum likelihood, with a normal prior of variance 1 around the identity."""
-    features, identity = _beta_features(probabilities), np.array([1.0, 1.0, 0.0])
+    features, identity = _beta_features(NUMPY, probabilities), np.array([1.0, 1.0, 0.0])
     signs = np.where(probabilities.argmax(axis=1) == labels, 1.0, -1.0)
 
     def loss(point: Floats) -> tuple[float, Floats]:
@@ -121,10 +125,11 @@ def _fit_beta(probabilities: Floats, labels: Integers) -> Parameters:
     return dict(zip("abc", best.tolist(), strict=True))
 
 
-def _apply_beta(probabilities: Floats, parameters: Parameters) -> Floats:
+def _apply_beta(xp: Functions[Array], probabilities: Array, parameters: Parameters) -> Array:
+    coefficients = xp.array([parameters[name] for name in "abc"])
     # no matrix product, since its rounding may depend on the number of rows
-    odds = (_beta_features(probabilities) * np.array([parameters[name] for name in "abc"], np.float64)).sum(axis=1)
-    return with_confidence(probabilities, expit(odds))
+    odds = (_beta_features(xp, probabilities) * coefficients).sum(1)
+    return with_confidence(xp, probabilities, xp.sigmoid(odds))
 
 
 def _fit_isotonic(probabilities: Floats, labels: Integers) -> Parameters:
@@ -132,7 +137,7 @@ def _fit_isotonic(probabilities: Floats, labels: Integers) -> Parameters:
 
     Values stay within [1/(N + 2), (N + 1)/(N + 2)], since N labels cannot show that a confidence of 0 or 1 is right.
     """
-    places, inverse, counts = np.unique(_confidence(probabilities)[0], return_inverse=True, return_counts=True)
+    places, inverse, counts = np.unique(probabilities.max(axis=1), return_inverse=True, return_counts=True)
     means = np.bincount(inverse, weights=probabilities.argmax(axis=1) == labels) / counts
     steps = optimize.isotonic_regression(means, weights=counts)
     ends = np.unique([steps.blocks[:-1], steps.blocks[1:] - 1])  # first and last place of each step
@@ -143,9 +148,9 @@ def _fit_isotonic(probabilities: Floats, labels: Integers) -> Parameters:
     }
 
 
-def _apply_isotonic(probabilities: Floats, parameters: Parameters) -> Floats:
-    x, y = (np.asarray(parameters[name], np.float64) for name in "xy")
-    return with_confidence(probabilities, np.interp(_confidence(probabilities)[0], x, y))
+def _apply_isotonic(xp: Functions[Array], probabilities: Array, parameters: Parameters) -> Array:
+    x, y = xp.array(parameters["x"]), xp.array(parameters["y"])
+    return with_confidence(xp, probabilities, xp.interpolate(xp.largest(probabilities)[:, 0], x, y))
 
 
 def _fit_linear(probabilities: Floats, labels: Integers, *, slopes: bool) -> Parameters:
@@ -156,7 +161,7 @@ def _fit_linear(probabilities: Floats, labels: Integers, *, slopes: bool) -> Par
     with a Gamma prior of five labels on b, and normal priors on the biases (standard deviation 1) and on the
     differences of the slopes (0.2); d = 0 without ``slopes``.
     """
-    logs = _logs(probabilities)
+    logs = _logs(NUMPY, probabilities)
     classes, rows = logs.shape[1], np.arange(len(labels))
     precision = np.repeat([_SLOPE, _BIAS], classes)
 
@@ -178,14 +183,14 @@ def _fit_linear(probabilities: Floats, labels: Integers, *, slopes: bool) -> Par
     return {"slopes": (best[0] + best[1 : 1 + classes]).tolist(), "biases": best[1 + classes :].tolist()}
 
 
-def _apply_linear(probabilities: Floats, parameters: Parameters) -> Floats:
-    slopes, biases = (np.asarray(parameters[name], np.float64) for name in ("slopes", "biases"))
-    return np.asarray(softmax(slopes * _logs(probabilities) + biases, axis=1))
+def _apply_linear(xp: Functions[Array], probabilities: Array, parameters: Parameters) -> Array:
+    slopes, biases = xp.array(parameters["slopes"]), xp.array(parameters["biases"])
+    return xp.softmax(slopes * _logs(xp, probabilities) + biases)
 
 
-def _log_odds(probabilities: Floats) -> Floats:
-    p = np.clip(probabilities, _LEAST_LABEL, 1 - _LEAST_LABEL)
-    return np.asarray(np.log(p) - np.log1p(-p))
+def _log_odds(xp: Functions[Array], probabilities: Array) -> Array:
+    p = xp.clip(probabilities, _LEAST_LABEL, 1 - _LEAST_LABEL)
+    return xp.log(p) - xp.log1p(-p)
 
 
 def _fit_platt(probabilities: Floats, present: Booleans, *, per_label: bool) -> Parameters:
@@ -193,7 +198,7 @@ def _fit_platt(probabilities: Floats, present: Booleans, *, per_label: bool) -> 
 
     Normal priors of standard deviation 1 keep the slope near 1 and, with ``per_label``, the biases near each other.
     """
-    odds, signs = _log_odds(probabilities), np.where(present, 1.0, -1.0)
+    odds, signs = _log_odds(NUMPY, probabilities), np.where(present, 1.0, -1.0)
     labels = odds.shape[1] if per_label else 0
 
     def loss(point: Floats) -> tuple[float, Floats]:
@@ -210,9 +215,15 @@ def _fit_platt(probabilities: Floats, present: Booleans, *, per_label: bool) -> 
     return {"slope": float(point[0]), "biases": (point[1] + point[2:] if per_label else point[1:2]).tolist()}
 
 
-def _apply_platt(probabilities: Floats, parameters: Parameters) -> Floats:
-    slope, biases = (np.asarray(parameters[name], np.float64) for name in ("slope", "biases"))
-    return np.asarray(expit(slope * _log_odds(probabilities) + biases))
+def _apply_platt(xp: Functions[Array], probabilities: Array, parameters: Parameters) -> Array:
+    slope, biases = xp.array(parameters["slope"]), xp.array(parameters["biases"])
+    return xp.sigmoid(slope * _log_odds(xp, probabilities) + biases)
+
+
+class Apply(Protocol):
+    """Formula of a map of probabilities (N, C), for numpy arrays and tensors; see :mod:`otpt.calibration.arrays`."""
+
+    def __call__(self, xp: Functions[Array], probabilities: Array, parameters: Parameters, /) -> Array: ...
 
 
 class Kind(NamedTuple):
@@ -223,7 +234,7 @@ class Kind(NamedTuple):
 
     labels: int
     fit: Callable[..., Parameters]
-    apply: Callable[[Floats, Parameters], Floats]
+    apply: Apply
     per_class: int = 0
     keeps_label: bool = True
 
@@ -233,7 +244,7 @@ class Kind(NamedTuple):
 
 
 MAPS: Mapping[str, Kind] = {
-    "identity": Kind(LEAST_LABELS, lambda p, y: {}, lambda p, _: p / p.sum(axis=1, keepdims=True)),
+    "identity": Kind(LEAST_LABELS, lambda p, y: {}, _identity),
     "temperature": Kind(LEAST_LABELS, _fit_temperature, _apply_temperature),
     "beta": Kind(100, _fit_beta, _apply_beta),
     "isotonic": Kind(500, _fit_isotonic, _apply_isotonic),
@@ -271,8 +282,12 @@ class CalibrationMap:
     def __call__(self, probabilities: npt.ArrayLike) -> Floats:
         """Calibrate probabilities (…, C), rounded to float32."""
         rows = as_stored(probabilities)
-        calibrated = _ALL[self.kind].apply(rows.reshape(-1, rows.shape[-1]), self.parameters)
+        calibrated = _ALL[self.kind].apply(NUMPY, rows.reshape(-1, rows.shape[-1]), self.parameters)
         return calibrated.reshape(rows.shape)
+
+    def of_tensor(self, probabilities: Tensor) -> Tensor:
+        """Calibrate a tensor of probabilities (N, C) by the same formula, such as in the graph of an ONNX file."""
+        return _ALL[self.kind].apply(TORCH, probabilities.float().double(), self.parameters)
 
     @property
     def keeps_label(self) -> bool:

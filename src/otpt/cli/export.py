@@ -33,7 +33,7 @@ def export(
     if templates is not None:
         values["templates"] = o.read_templates(templates)
     task, protocol, decision = method.read_records(class_list, values)
-    check_exportable(protocol.methods[0])
+    check_exportable(protocol.methods[0], protocol)
     Classifier(model.load(), task=task, protocol=protocol, decision=decision).export(out)
     print(f"The model is in {str(out)!r}: views (B, V, 3, S, S) to probabilities (B, {len(class_list.names)}).")
     return 0

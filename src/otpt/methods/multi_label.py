@@ -40,7 +40,6 @@ from otpt.views.recipe import clean_image
 
 GRID = ((2, 0.60), (3, 0.45))
 """(n, fraction): n × n crops, each with this fraction of the sides of the image."""
-CROPS = 1 + sum(n * n for n, _ in GRID)
 
 
 def grid_boxes(width: int, height: int) -> list[CropBox]:

@@ -138,6 +138,11 @@ class Stages:
     tower: str = "vit"
     official: bool = False
 
+    @property
+    def temperature(self) -> float:
+        """Divisor of the logits of a method with the calibrator "temperature"."""
+        return self.method.temperature or fixed_temperature(self.tower)
+
     def gate(self, state: ImageState) -> tuple[bool, Extras]:
         """Return whether the image is adapted, with the extras of the gate; True without a gate."""
         if self.method.gate == NONE:
@@ -214,7 +219,7 @@ class Stages:
         if calibrate == NONE:
             return logits, {}
         if calibrate == "temperature":
-            return logits / (self.method.temperature or fixed_temperature(self.tower)), {}
+            return logits / self.temperature, {}
         if self.official:  # Robust-adapt stores float16 logits and rescales them in float32
             logits, zero_shot = logits.float(), zero_shot.float()
         arguments = {**arguments, "logits": logits, "zero_shot": zero_shot}

@@ -39,7 +39,7 @@ def tsallis(probabilities: Tensor, tsallis_order: Order = 0.1, tsallis_ratio: Fr
 def view_weights(logits: Tensor, clean_weight: NonNegative = 0.5, rest_weight: NonNegative = 0.5) -> Tensor:
     """softmax(a·ℓ_0 + b·mean_v ℓ_v) of the clean view and the augmented ones, with weights learned from labels.
 
-    (V, C) → (C,); :func:`otpt.calibration.fit_view_weights` learns a and b.
+    (V, C) → (C,). a = ``clean_weight`` and b = ``rest_weight``; fit them on images that no calibration uses.
     """
     rest = logits[1:].mean(dim=0) if len(logits) > 1 else logits[0]
     return (clean_weight * logits[0] + rest_weight * rest).softmax(dim=-1)

@@ -13,7 +13,6 @@ from otpt.prompts.encoders import (
 )
 from otpt.prompts.prompt import (
     DEFAULT_PROMPT,
-    DEFAULT_PROMPTS,
     Descriptions,
     FixedTexts,
     Prompt,
@@ -21,13 +20,11 @@ from otpt.prompts.prompt import (
     TextFeatures,
     dataset_templates,
     published_templates,
-    read_texts,
 )
 from otpt.prompts.tokens import PromptTokens, check_class_names, tokenize_prompts
 
 __all__ = [
     "DEFAULT_PROMPT",
-    "DEFAULT_PROMPTS",
     "MEMORY_BUDGET",
     "Descriptions",
     "FixedEncoder",
@@ -45,7 +42,6 @@ __all__ = [
     "description_features",
     "prompt_encoder",
     "published_templates",
-    "read_texts",
     "template_features",
     "tokenize_prompts",
 ]

@@ -22,7 +22,7 @@ import io
 import json
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -265,17 +265,6 @@ def read_learned_as(kind: type[Learned], value: str | Path | Learned) -> Learned
     subject = f"The file {str(value)!r} holds a" if isinstance(value, (str, Path)) else "The object is a"
     remedy = f"; use {ALONE}FILE for its context alone" if kind is CoopContext else ""
     raise OtptError(f"{subject} learned prompt of kind {learned.kind!r}; expected {kind.kind!r}{remedy}.")
-
-
-def read_contexts(sources: Sequence[ContextSource]) -> dict[str, LearnedPrompt]:
-    """Return the learned prompts of several sources by init: "coop", "cocoop", "maple"."""
-    by_init: dict[str, LearnedPrompt] = {}
-    for source in sources:
-        learned = read_context(source)
-        if learned.kind in by_init:
-            raise OtptError(f"There are two prompts of the kind {learned.kind!r}; expected one per data set.")
-        by_init[learned.kind] = learned
-    return by_init
 
 
 @lru_cache(maxsize=4)

@@ -156,8 +156,6 @@ class Prompt:
 
 DEFAULT_PROMPT = Prompt()
 """Prompt used if the settings contain none."""
-DEFAULT_PROMPTS = (DEFAULT_PROMPT,)
-"""Prompts used if the settings contain none."""
 
 
 @dataclass(frozen=True)
@@ -356,15 +354,6 @@ class TextFeatures:
 
 FixedTexts: TypeAlias = Templates | Descriptions | TextFeatures
 """Texts without a tunable context, in place of a prompt."""
-
-
-def read_texts(value: object) -> FixedTexts:
-    """Return the fixed texts of plain data or of an object: descriptions, text features, else templates."""
-    if isinstance(value, Descriptions) or (isinstance(value, Mapping) and "descriptions" in value):
-        return Descriptions.read(value)
-    if isinstance(value, TextFeatures | Tensor | np.ndarray):
-        return TextFeatures.read(value)
-    return Templates.read(value)
 
 
 def _tensor_digest(tensor: Tensor) -> str:

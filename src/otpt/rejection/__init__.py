@@ -2,7 +2,7 @@
 
 A score returns one number per image (…), higher for unknown images. Its parameter names are its inputs: ``cosines``
 (…, C) of images and class texts, ``logits`` (…, C) = scale·cosine + bias, their softmax ``probabilities`` (…, C), and
-``word_cosines`` and ``word_logits`` (…, M) of negative words, which are not classes, furthest from the classes first.
+``word_cosines`` (…, M) of negative words, which are not classes, furthest from the classes first.
 """
 
 from __future__ import annotations
@@ -26,9 +26,6 @@ REJECTED = "rejected"
 BEST_WORDS = 10
 """Number of cosines averaged in ``word_margin``, since a single word may be a synonym of a class."""
 
-WORD_GROUPS, FURTHEST = 5, 0.9
-"""Number of groups in ``neg_label`` and fraction of words used, which excludes synonyms of classes."""
-
 _NEAR = 0.95
 """Quantile of a word's cosines with the classes that measures their similarity; robust to outliers."""
 
@@ -43,35 +40,9 @@ def msp(probabilities: Tensor) -> Tensor:
     return 1 - probabilities.amax(dim=-1)
 
 
-def mcm(cosines: Tensor) -> Tensor:
-    """Maximum concept matching (Ming et al., 2022), 1 − max_c softmax(cos)_c with temperature 1: (…, C) → (…)."""
-    return 1 - cosines.softmax(dim=-1).amax(dim=-1)
-
-
-def entropy(probabilities: Tensor) -> Tensor:
-    """Normalised entropy −Σ_c p_c log p_c / log C, in [0, 1]: (…, C) → (…)."""
-    return torch.special.entr(probabilities).sum(dim=-1) / math.log(probabilities.shape[-1])
-
-
 def energy(logits: Tensor) -> Tensor:
     """Free energy (Liu et al., 2020), −log Σ_c exp ℓ_c: (…, C) → (…)."""
     return -logits.logsumexp(dim=-1)
-
-
-def max_cosine(cosines: Tensor) -> Tensor:
-    """1 − max_c cos_c, equivalent to the largest logit: (…, C) → (…)."""
-    return 1 - cosines.amax(dim=-1)
-
-
-def neg_label(logits: Tensor, word_logits: Tensor) -> Tensor:
-    """NegLabel (Jiang et al., 2024), the mean over five groups g of the furthest words: (…, C), (…, M) → (…).
-
-    Σ_{j ∈ g} exp ν_j / (Σ_c exp ℓ_c + Σ_{j ∈ g} exp ν_j), ν the logits of the words.
-    """
-    count = max(WORD_GROUPS, round(FURTHEST * word_logits.shape[-1]))
-    classes, words = logits.logsumexp(dim=-1), word_logits[..., :count]
-    groups = [words[..., g::WORD_GROUPS].logsumexp(dim=-1) for g in range(WORD_GROUPS)]
-    return torch.stack([torch.sigmoid(group - classes) for group in groups]).mean(dim=0)
 
 
 class Score(NamedTuple):
@@ -88,17 +59,13 @@ class Score(NamedTuple):
     @property
     def needs_words(self) -> bool:
         """Whether the score uses negative words."""
-        return bool({"word_cosines", "word_logits"} & set(self.inputs))
+        return "word_cosines" in self.inputs
 
 
 SCORES = {
     "word-margin": Score(word_margin, 0.0),  # ten other words fit better on average than the best class
     "msp": Score(msp, 0.5),  # no class has half of the probability
-    "mcm": Score(mcm),
-    "entropy": Score(entropy, 0.5),
     "energy": Score(energy),
-    "max-cosine": Score(max_cosine),
-    "neg-label": Score(neg_label, 0.5),  # other words are more probable than the classes
 }
 """All scores by name."""
 
@@ -182,7 +149,6 @@ class Rejector:
         available = {"cosines": cosines, "logits": logits, "probabilities": logits.softmax(dim=-1)}
         if self._words is not None:
             available["word_cosines"] = feature @ self._words.mT
-            available["word_logits"] = self._scale * available["word_cosines"] + self._bias
         return self.score.function(**{name: available[name] for name in self.score.inputs})
 
 
