@@ -5,6 +5,9 @@ An installed package names modules and commands in its entry points::
     [project.entry-points."otpt.plugins"]
     mine = "my_package.otpt_plugin"
 
+    [project.entry-points."otpt.reports"]
+    mine = "my_package.otpt_report"
+
     [project.entry-points."otpt.commands"]
     mine = "my_package:COMMANDS"
 
@@ -13,6 +16,10 @@ registers objectives, adaptations, calibrators, aggregations and gates (:mod:`ot
 (``otpt.methods.register_init``, ``register_system``), named methods (``otpt.methods.register_methods``), data sets and
 their readers (``otpt.data.register_dataset``, ``register_reader``) and sources of models
 (``otpt.backbones.register_source``).
+
+The module of ``otpt.reports`` is imported when a table or a figure is made. It registers layouts of tables, published
+numbers (``otpt.report.register_layout``, ``register_reference``) and figures
+(``otpt.report.figures.register_figure``). Evaluations and predictions do not import it.
 
 The object of ``otpt.commands`` is a mapping of commands, {group: {command: ("module:function", help)}}. It is read
 whenever commands are listed, so that its module should import nothing slow.
@@ -46,7 +53,9 @@ from typing import TypeVar
 from otpt.errors import OtptError, cannot_read, describe_error
 
 PLUGINS = "otpt.plugins"
-"""Group of entry points that name modules."""
+"""Group of entry points that name modules of methods, data sets and models."""
+REPORTS = "otpt.reports"
+"""Group of entry points that name modules of layouts, published numbers and figures."""
 COMMANDS = "otpt.commands"
 """Group of entry points that name mappings of commands."""
 MODULE_PREFIX = "otpt_plugin_"
@@ -59,7 +68,7 @@ _Value = TypeVar("_Value")
 _Restore = Callable[[], None]
 
 _registries: list[Callable[[], _Restore]] = []
-_imported: set[str] = set()
+_imported: set[tuple[str, str]] = set()
 _lock = threading.RLock()
 _importing: list[str] = []
 
@@ -88,7 +97,8 @@ def snapshot() -> _Restore:
 
     Installed plugins are imported first, because a module registers its content only once.
     """
-    load_installed_plugins()
+    for group in (PLUGINS, REPORTS):
+        load_installed_plugins(group)
     return _save_registries()
 
 
@@ -116,13 +126,13 @@ def installed_plugins(group: str = PLUGINS) -> tuple[EntryPoint, ...]:
     return tuple(sorted(entry_points(group=group), key=lambda point: point.name))
 
 
-def load_installed_plugins() -> bool:
-    """Import the installed plugins that are not imported yet; return whether there were any.
+def load_installed_plugins(group: str = PLUGINS) -> bool:
+    """Import the installed plugins of a group that are not imported yet; return whether there were any.
 
     Look-ups call it for an unknown name and before listing all names. A plugin that fails is reported and left out.
     """
     with _lock:
-        points = [point for point in installed_plugins() if point.name not in _imported]
+        points = [point for point in installed_plugins(group) if (group, point.name) not in _imported]
         if _importing or not points:  # a plugin that looks names up while it is imported sees those before it
             return False
         for point in points:
@@ -132,7 +142,7 @@ def load_installed_plugins() -> bool:
 
 def _import(point: EntryPoint) -> None:
     restore = _save_registries()
-    _imported.add(point.name)
+    _imported.add((point.group, point.name))
     _importing.append(point.name)
     try:
         point.load()
