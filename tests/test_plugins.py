@@ -46,7 +46,8 @@ def read_list(place: Place) -> list[Record]:
     return [Record(line, place.classes.index()[line.partition("/")[0]]) for line in lines]
 
 
-register_methods({"parts": {"their-tpt": {"axis": "objective", "objectives": ["entropy", "their-objective"]}}})
+part = {"axis": "adapt", "objectives": ["entropy", "their-objective"]}
+register_methods({"parts": {"their-tpt": part}, "field": ["their-init+their-tpt"]})
 register_reader("their-list", read_list)
 register_dataset(
     DatasetEntry(
@@ -180,7 +181,10 @@ def test_a_method_of_a_package_goes_to_another_process(site: Path, tmp_path: Pat
 def test_the_command_line_sees_a_package(site: Path) -> None:
     done = call(site, "-m", "otpt", "methods", "--json")
     assert done.returncode == 0, done.stderr
-    assert all(name in done.stdout for name in ("their-init", "their-objective", "their-tpt"))
+    assert json.loads(done.stdout)["their-init+their-tpt"]["objectives"] == {"entropy": 1.0, "their-objective": 2.0}
+    done = call(site, "-m", "otpt", "methods")
+    listed = {line.split()[0] for line in done.stdout.splitlines() if line.strip()}
+    assert {"their-init", "their-tpt", "promptsmooth"} <= listed
     done = call(site, "-m", "otpt", "theircommand", "--help")
     assert (done.returncode, "say it loudly" in done.stdout) == (0, True), done.stderr
     done = call(site, "-m", "otpt", "theircommand", "--loud")
@@ -252,3 +256,17 @@ def test_the_core_does_not_know_the_plugins_of_this_project() -> None:
     for path in (SOURCE / "otpt").rglob("*.py"):
         importing += [f"{path.name}: {name}" for name in imported_names(path) if name.startswith("otpt_")]
     assert importing == []
+
+
+@pytest.mark.parametrize(
+    ("module", "method", "weights"),
+    [
+        ("baple", "baple+o-tpt", {"orthogonality": 18.0}),
+        ("promptsmooth", "promptsmooth+o-tpt", {"entropy": 1.0, "orthogonality": 18.0}),
+    ],
+)
+def test_a_module_of_the_plugin_alone_has_the_published_numbers(
+    module: str, method: str, weights: dict[str, float], tmp_path: Path
+) -> None:
+    code = f"import json, otpt_medical.{module}, otpt; print(json.dumps(dict(otpt.get_method({method!r}).objectives)))"
+    assert json.loads(run_code(tmp_path, code)[0]) == weights

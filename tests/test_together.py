@@ -12,16 +12,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from otpt.tasks.multi_label import evaluate_labels
 from PIL import Image
 
 import otpt
 from otpt.data import ClassList, label_table
 from otpt.errors import OtptError
-from otpt.evaluation import Evaluation
+from otpt.evaluation import Evaluation, evaluate
 from otpt.export import check_exportable, describe
 from otpt.methods import get_method
 from otpt.ray import Classify
+from otpt.runs import label_results
 
 NAMES = ["red apple", "pizza", "banana"]
 
@@ -74,7 +74,7 @@ def test_together(question: str, other: str, backbone: Any) -> None:
 
     def make() -> Any:
         more = dict(WITH[other])
-        clf = otpt.Classifier(backbone, more.pop("method", "confident-half"), **fields, **more)
+        clf = otpt.Classifier(backbone, more.pop("method", None), **fields, **more)
         return clf.set_classes(**classes)
 
     if (question, other) in REFUSED:
@@ -99,11 +99,11 @@ def _calibrated(clf: Any, classes: dict[str, Any], folder: Path, **asked: Any) -
     names = [*clf.class_names]
     images = [(name, image) for name in NAMES for image in _images(name, 6, 8)]
     labels: list[Any] = [[name] if name in names else [] for name, _ in images]
-    if len(names) > 1 and not clf.settings.multi_label:
+    if len(names) > 1 and not clf.task.multi_label:
         labels = [name for name, _ in images]
     clf.calibrate([image for _, image in images], labels).write(folder / "cal.json")
     given = {"classes" if name == "names" else name: value for name, value in classes.items()}
-    fields = {"multi_label": clf.settings.multi_label, "views": 2, "calibration": folder / "cal.json", **asked}
+    fields = {"multi_label": clf.task.multi_label, "views": 2, "calibration": folder / "cal.json", **asked}
     again = otpt.Classifier(clf.backbone, **fields, **given)
     found = again.predict(EXAMPLES["pizza"][0])
     assert (found.set is None) == ("coverage" not in asked)
@@ -114,12 +114,12 @@ def _calibrated(clf: Any, classes: dict[str, Any], folder: Path, **asked: Any) -
 
 def _on_ray(clf: Any, classes: dict[str, Any], folder: Path) -> Any:
     given = dict(classes)
-    several = {"multi_label": True} if clf.settings.multi_label else {}
+    several = {"multi_label": True} if clf.task.multi_label else {}
     classify = Classify("pocket", given.pop("names", ()), views=2, **several, **given)
     found = classify({"bytes": np.array([_png(EXAMPLES["pizza"][0]), b"no image"], object)})
     assert [bool(each) for each in found["error"]] == [False, True]
-    assert ("labels" in found) == clf.settings.multi_label
-    assert ("group_probabilities" in found) == (clf.settings.groups is not None)
+    assert ("labels" in found) == clf.task.multi_label
+    assert ("group_probabilities" in found) == (clf.task.groups is not None)
     return found["label"][0]
 
 
@@ -139,7 +139,7 @@ def _of_each_image(clf: Any, classes: dict[str, Any], folder: Path) -> Any:
     lists = [["pizza", "banana"], ["banana", "red apple", "pizza"]]
     first, second = clf.predict([EXAMPLES["pizza"][0]] * 2, candidate_labels=lists)
     assert second.class_names == tuple(lists[1])
-    assert (first.method == "multi-label") == clf.settings.multi_label
+    assert (first.method == "multi-label") == clf.task.multi_label
     return first.label
 
 
@@ -191,7 +191,7 @@ def test_heat_maps_of_every_question(backbone: Any) -> None:
     canvas.paste(data.image(data.class_names.index("pizza")), (128, 128))
     for question, (fields, classes) in QUESTIONS.items():
         with pytest.warns(UserWarning, match="pizza") if question == "one class" else _nothing():
-            clf = otpt.Classifier(backbone, "gda" if "examples" in classes else "confident-half", views=2, **fields)
+            clf = otpt.Classifier(backbone, views=2, **fields)
             clf.set_classes(**classes)
         x, y = clf.explain(canvas, "pizza").peak
         assert min(x, y) > 110, question
@@ -210,18 +210,20 @@ def test_a_table_of_several_labels(tmp_path: Path, backbone: Any) -> None:
     data = label_table(table)
     assert data.class_names == ("pizza", "red apple")
     assert [data.labels_of(i) for i in range(3)] == [(1,), (0,), ()]
-    assert data.fingerprint != label_table(table, ClassList(NAMES, NAMES)).fingerprint
-    paths, labels = [data.source(i) for i in range(3)], [["red apple"], ["pizza"], []]
-    clf = otpt.Classifier(backbone, multi_label=True).set_classes(NAMES)
-    found = evaluate_labels(clf, paths, labels)
+    named = label_table(table, ClassList(NAMES, NAMES))
+    assert data.fingerprint != named.fingerprint
+    run = evaluate(named, backbone, views=2, out=tmp_path / "run").run
+    found = label_results([run])
     assert found.value[0] == pytest.approx(100)  # labels that no image has are left out
     known = found.dropna()
     assert (known.low <= known.value + 1e-9).all()
     assert list(found[found.metric == "map"].images) == [2, 1, 1, 0]
+    clf = otpt.Classifier(backbone, multi_label=True).set_classes(NAMES)
+    paths = [data.source(i) for i in range(3)]
     with pytest.raises(OtptError, match="melon"):
-        evaluate_labels(clf, paths, [["melon"], [], []])
+        clf.calibrate(paths, [["melon"], [], []])
     with pytest.raises(OtptError, match="3 images"):
-        evaluate_labels(clf, paths, labels[:2])
+        clf.calibrate(paths, [["red apple"], ["pizza"]])
     table.write_text("path,name\na.png,cat\n")
     with pytest.raises(OtptError, match="'name'"):
         label_table(table)

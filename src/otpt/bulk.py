@@ -12,27 +12,32 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from itertools import islice
+from multiprocessing.queues import Queue
 from pathlib import Path
-from typing import Any
 from typing import Protocol as Interface
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from otpt._version import __version__
 from otpt.backbones import Backbone
 from otpt.classifier import Classifier
+from otpt.data.sources import FeatureRow
 from otpt.decision import Decision
 from otpt.errors import OtptError
 from otpt.features.pipeline import look_ahead
 from otpt.files import Json
-from otpt.images import NamedImage
+from otpt.images import ImageSource, NamedImage
 from otpt.methods import Method, Protocol, Task, load_plugin, prompt_facts
 from otpt.prediction import Failure, Prediction
 from otpt.processes import WorkerPool
 
 Answer = Mapping[str, Prediction] | Failure
 """The predictions of an image by method, or why it could not be read."""
+
+Item = NamedImage | FeatureRow
+"""Image, or its feature in a row of a table."""
 
 READERS = 32
 """Threads that read images ahead from remote storage."""
@@ -89,12 +94,13 @@ class Worker:
         facts["prompts"] = {method.name: prompt_facts(task, protocol, method) for method in self._methods}
         return {"version": __version__, "backbone": backbone.fingerprint, "precision": backbone.precision, **facts}
 
-    def __call__(self, images: Iterable[NamedImage]) -> Iterator[Answer]:
+    def __call__(self, images: Iterable[Item]) -> Iterator[Answer]:
         """Yield the answers lazily and in order; ``readers`` threads prefetch images from remote storage."""
-        ahead = read_ahead(images, self._readers) if self._readers else images
+        named = (NamedImage(image.id, image.read) for image in images)
+        ahead = read_ahead(named, self._readers) if self._readers else named
         return self.classifier.stream(ahead, self._methods, workers=self._threads)
 
-    def answer(self, images: Sequence[NamedImage]) -> list[Answer]:
+    def answer(self, images: Sequence[Item]) -> list[Answer]:
         """Return the answers of a chunk of images."""
         return list(self(images))
 
@@ -104,28 +110,28 @@ class FeatureWorker(Worker):
 
     def __init__(self, job: ClassifierJob, metadata: Mapping[str, str]) -> None:
         super().__init__(job)
-        encoder, own = metadata.get("otpt.backbone"), self.classifier.backbone
-        if encoder not in (None, own.fingerprint):
+        encoder, backbone = metadata.get("otpt.backbone"), self.classifier.backbone
+        if encoder not in (None, backbone.fingerprint):
             raise OtptError(
-                f"The features were made by another model (fingerprint {encoder}) than {own.name!r} "
-                f"({own.fingerprint}); name that model with --backbone."
+                f"The features were made by another model (fingerprint {encoder}) than {backbone.name!r} "
+                f"({backbone.fingerprint}); name that model with --backbone."
             )
 
-    def __call__(self, images: Iterable[Any]) -> Iterator[Answer]:
+    def __call__(self, images: Iterable[Item]) -> Iterator[Answer]:
         """Yield the answers of rows with features, in order."""
-        rows = iter(images)
+        rows = (row for row in images if isinstance(row, FeatureRow))
         position = 0
         while chunk := list(islice(rows, _FEATURES)):
-            known = [row.feature for row in chunk if row.feature is not None]
-            found = iter(self._classify(known) if known else ())
+            features = [row.feature for row in chunk if row.feature is not None]
+            predictions = iter(self._classify(features) if features else ())
             for row in chunk:
                 if row.feature is None:
                     yield Failure(row.id, position, OtptError(row.error or f"{row.id} has no feature."))
                 else:
-                    yield next(found)
+                    yield next(predictions)
                 position += 1
 
-    def _classify(self, features: Sequence[Any]) -> list[dict[str, Prediction]]:
+    def _classify(self, features: Sequence[npt.NDArray[np.floating]]) -> list[dict[str, Prediction]]:
         backbone = self.classifier.backbone
         try:
             stacked = torch.from_numpy(np.stack(features)).to(backbone.dtype)
@@ -138,10 +144,10 @@ class Workers(Interface):
     """Anything that predicts: a :class:`Worker`, :class:`Processes`, or the actors of :mod:`otpt.ray`."""
 
     def facts(self) -> dict[str, Json]: ...
-    def __call__(self, images: Iterable[Any]) -> Iterator[Answer]: ...
+    def __call__(self, images: Iterable[Item]) -> Iterator[Answer]: ...
 
 
-def chunks(images: Iterable[NamedImage], job: ClassifierJob) -> Iterator[list[NamedImage]]:
+def chunks(images: Iterable[Item], job: ClassifierJob) -> Iterator[list[Item]]:
     """Split images into chunks for workers, smaller ones if each image has many views."""
     count = max(min(_IMAGES, _VIEWS // job.protocol.recipe.n_views), 1)
     images = iter(images)
@@ -153,7 +159,7 @@ def read_ahead(images: Iterable[NamedImage], readers: int = READERS) -> Iterator
     """Yield the images in order while threads read the bytes of the next ones."""
 
     def read(image: NamedImage) -> NamedImage:
-        content: Future[Any] = Future()
+        content: Future[ImageSource] = Future()
         try:
             content.set_result(image.read())
         except OtptError as error:
@@ -181,16 +187,15 @@ class Processes:
 
     def facts(self) -> dict[str, Json]:
         """See :meth:`Worker.facts`."""
-        found: dict[str, Json] = self._pool.result(self._pool.submit(_call, "facts"))
-        return found
+        return self._pool.result(self._pool.submit(_facts))
 
-    def __call__(self, images: Iterable[NamedImage]) -> Iterator[Answer]:
+    def __call__(self, images: Iterable[Item]) -> Iterator[Answer]:
         """Yield the answers in order."""
         waiting = chunks(images, self._job)
-        running: deque[Future[Any]] = deque()
+        running: deque[Future[list[Answer]]] = deque()
         while True:
             for chunk in islice(waiting, 2 * self._pool.workers - len(running)):
-                running.append(self._pool.submit(_call, "answer", chunk))
+                running.append(self._pool.submit(_answer, chunk))
             if not running:
                 return
             yield from self._pool.result(running.popleft())
@@ -200,16 +205,24 @@ _worker: list[Worker | OtptError] = []
 """The worker of a process of the pool, or why there is none."""
 
 
-def _start(job: ClassifierJob, devices: Any) -> None:
+def _start(job: ClassifierJob, devices: Queue[str | None]) -> None:
     try:
         _worker.append(Worker(job, devices.get(), torch.get_num_threads()))
     except OtptError as error:  # an exception here would only break the pool
         _worker.append(error)
 
 
-def _call(name: str, *arguments: Any) -> Any:
+def _started_worker() -> Worker:
+    """Return the worker of this process, or raise the reason why there is none."""
     (worker,) = _worker
     if isinstance(worker, OtptError):
         raise worker
-    found: Callable[..., Any] = getattr(worker, name)
-    return found(*arguments)
+    return worker
+
+
+def _facts() -> dict[str, Json]:
+    return _started_worker().facts()
+
+
+def _answer(images: Sequence[Item]) -> list[Answer]:
+    return _started_worker().answer(images)

@@ -48,6 +48,7 @@ from otpt.methods import (
     check_fit,
     get_method,
     get_methods,
+    refuse_no_methods,
     stream,
     text_state,
 )
@@ -800,6 +801,7 @@ def read_records(method: str | Method | None, fields: Mapping[str, object]) -> t
     values = dict(fields)
     if method is not None:
         values["method"] = method
+    refuse_no_methods(values)
     records: dict[str, type[Frozen]] = {"task": Task, "protocol": Protocol, "decision": Decision}
     given = {name: values.pop(name) for name in records if name in values}
     for name, record in given.items():

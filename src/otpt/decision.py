@@ -158,6 +158,10 @@ def _read_source(value: object) -> object:
             options = {name: value[name] for name in value if name != "calibration"}
             return Calibrated(Calibration.model_validate(value["calibration"]), **options)
         return Calibration.model_validate(value)
+    if not isinstance(value, (str, PathLike, Calibration, Calibrated)):
+        raise OtptError(
+            f"The calibration is {value!r:.80}; expected a file of 'otpt calibrate', a Calibration or a Calibrated."
+        )
     return str(value) if isinstance(value, PathLike) else value
 
 

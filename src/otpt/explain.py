@@ -26,7 +26,8 @@ from torch import Tensor
 from otpt.backbones import Backbone
 from otpt.errors import OtptError, unknown
 from otpt.images import ImageSource, UrlLimits, open_image
-from otpt.methods import Method, Task
+from otpt.methods import Method, Predictor, Task
+from otpt.methods import Protocol as MethodProtocol
 from otpt.prediction import Prediction
 from otpt.rejection import Rejector
 from otpt.views import ViewRecipe, make_views
@@ -58,6 +59,9 @@ class ExplainableClassifier(Protocol):
 
     @property
     def task(self) -> Task: ...
+
+    @property
+    def protocol(self) -> MethodProtocol: ...
 
     @property
     def urls(self) -> UrlLimits | None: ...
@@ -180,11 +184,24 @@ def _presence(backbone: Backbone, names: tuple[str, ...]) -> Callable[[Tensor], 
 
 def _class_probabilities(classifier: ExplainableClassifier, index: int) -> Callable[[Tensor], Floats]:
     """Return a function from features (N, D) to the probabilities (N,) of a class."""
+    if classifier.task.multi_label:
+        return _probabilities_among_labels(classifier, index)
     method = classifier.method.init if classifier.task.examples is not None else "zero-shot"
 
     def probabilities(features: Tensor) -> Floats:
         predictions = classifier.classify_features(features[:, None], [method])
         return np.array([of_crop[method].probabilities[index] for of_crop in predictions])
+
+    return probabilities
+
+
+def _probabilities_among_labels(classifier: ExplainableClassifier, index: int) -> Callable[[Tensor], Floats]:
+    """Return a function from features (N, D) to the zero-shot probabilities (N,) of a label among all labels."""
+    task = classifier.task.replace(multi_label=False)
+    zero_shot = Predictor(classifier.backbone, [task], classifier.protocol.replace(methods=("zero-shot",)))
+
+    def probabilities(features: Tensor) -> Floats:
+        return np.array([output.probabilities[index] for (output,) in zero_shot.of_features(features[:, None])])
 
     return probabilities
 

@@ -81,7 +81,7 @@ def predict(
             features = _as_tensor(examples[0], "example features").to(views.dtype)
             labels = torch.as_tensor(np.asarray(examples[1]))
             state = example_state(state, chosen.init, features, labels)
-    settings = (protocol or Protocol()).replace(methods=(chosen,), views=views.shape[1], budget=None)
+    settings = (protocol or Protocol()).replace(methods=(chosen,), views=views.shape[1])
     group = PromptGroup(DEFAULT_PROMPT.name, (chosen,), state, settings, tower)
     if chosen.scope == "stream" or views.device.type != "cpu":
         with one_thread():

@@ -64,13 +64,14 @@ class Groups:
     members: Mapping[str, tuple[int, ...]]
 
     @classmethod
-    def read(cls, groups: Groups | GroupTree | str | Path, classes: Sequence[str]) -> Groups:
+    def read(cls, groups: Groups | GroupTree | str | Path | object, classes: Sequence[str]) -> Groups:
         """Read groups from {name: class names or nested groups}, or from a CSV file.
 
         A row of the file is a class, then its groups from the narrowest to the widest; a header row is skipped if its
         first cell is not a class name.
         """
         if isinstance(groups, Groups):
+            _check_positions(groups.members, classes)
             return groups
         tree: object = _read_csv(Path(groups), classes) if isinstance(groups, (str, Path)) else groups
         if not isinstance(tree, Mapping) or not tree:
@@ -213,6 +214,15 @@ def class_names_of(groups: object) -> tuple[str, ...]:
         elif isinstance(content, Sequence) and not isinstance(content, str):
             names |= dict.fromkeys(name for name in content if isinstance(name, str))
     return tuple(names)
+
+
+def _check_positions(members: Mapping[str, tuple[int, ...]], classes: Sequence[str]) -> None:
+    """Raise for groups of another class list."""
+    for name, positions in members.items():
+        outside = [position for position in positions if not 0 <= position < len(classes)]
+        if outside or name in classes:
+            what = f"has the class {outside[0]}" if outside else "has the name of a class"
+            raise OtptError(f"The group {name!r} {what}, and there are {len(classes)} classes; give their own groups.")
 
 
 def _check_nesting(members: Mapping[str, tuple[int, ...]], classes: Sequence[str]) -> None:

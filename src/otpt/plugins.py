@@ -5,21 +5,17 @@ An installed package names modules and commands in its entry points::
     [project.entry-points."otpt.plugins"]
     mine = "my_package.otpt_plugin"
 
-    [project.entry-points."otpt.reports"]
-    mine = "my_package.otpt_report"
-
     [project.entry-points."otpt.commands"]
     mine = "my_package:COMMANDS"
 
-The module of ``otpt.plugins`` is imported when an unknown method, data set or model is looked up, or all are listed. It
-registers objectives, adaptations, calibrators, aggregations and gates (:mod:`otpt.registry`), inits and systems
-(``otpt.methods.register_init``, ``register_system``), named methods (``otpt.methods.register_methods``), data sets and
-their readers (``otpt.data.register_dataset``, ``register_reader``) and sources of models
-(``otpt.backbones.register_source``).
-
-The module of ``otpt.reports`` is imported when a table or a figure is made. It registers layouts of tables, published
-numbers (``otpt.report.register_layout``, ``register_reference``) and figures
-(``otpt.report.figures.register_figure``). Evaluations and predictions do not import it.
+A module of ``otpt.plugins`` is imported when an unknown method, data set or model is looked up, all are listed, or
+tables and figures of runs are made. It registers objectives, adaptations, calibrators, aggregations and gates
+(:mod:`otpt.registry`), inits and systems (``otpt.methods.register_init``, ``register_system``), named methods
+(``otpt.methods.register_methods``), data sets and their readers (``otpt.data.register_dataset``, ``register_reader``),
+sources of models (``otpt.backbones.register_source``), and layouts of tables, published numbers and figures
+(``otpt.report.register_layout``, ``register_reference``, ``otpt.report.figures.register_figure``). A package with slow
+imports names modules by what they register instead, in the groups ``otpt.plugins.methods``, ``otpt.plugins.datasets``,
+``otpt.plugins.models`` and ``otpt.plugins.reports``; each is imported for such names only.
 
 The object of ``otpt.commands`` is a mapping of commands, {group: {command: ("module:function", help)}}. It is read
 whenever commands are listed, so that its module should import nothing slow.
@@ -44,33 +40,44 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, partial
 from importlib.machinery import SOURCE_SUFFIXES
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 from otpt.errors import OtptError, cannot_read, describe_error
 
 PLUGINS = "otpt.plugins"
-"""Group of entry points that name modules of methods, data sets and models."""
-REPORTS = "otpt.reports"
-"""Group of entry points that name modules of layouts, published numbers and figures."""
+"""Group of entry points that name modules, and beginning of the groups for one kind of names."""
 COMMANDS = "otpt.commands"
 """Group of entry points that name mappings of commands."""
 MODULE_PREFIX = "otpt_plugin_"
 """Prefix of the module name of a user file; the digest of the file follows."""
 
+Kind = Literal["methods", "datasets", "models", "reports"]
+"""Kind of names that a module registers."""
+KINDS: tuple[Kind, ...] = ("methods", "datasets", "models", "reports")
 Commands = dict[str, dict[str, tuple[str, str]]]
 """Group → command → ("module:function", help)."""
 
 _Value = TypeVar("_Value")
-_Restore = Callable[[], None]
+_Action = Callable[[], None]
 
-_registries: list[Callable[[], _Restore]] = []
+
+class _Saved(NamedTuple):
+    """Content of a registry: a function that restores it, and one that returns how to repeat what was added since."""
+
+    restore: _Action
+    additions: Callable[[], _Action]
+
+
+_registries: list[Callable[[], _Saved]] = []
 _imported: set[tuple[str, str]] = set()
-_lock = threading.RLock()
 _importing: list[str] = []
+_additions: list[_Action] = []
+"""What installed plugins have added to the registries, in the order of their import."""
+_lock = threading.RLock()
 
 
 # ---- registries -----------------------------------------------------------------------------------------------------
@@ -79,42 +86,43 @@ _importing: list[str] = []
 def restorable(registry: dict[str, _Value]) -> dict[str, _Value]:
     """Make a registry one of those that :func:`snapshot` restores, and return it."""
 
-    def save() -> _Restore:
+    def save() -> _Saved:
         content = dict(registry)
 
         def restore() -> None:
             registry.clear()
             registry.update(content)
 
-        return restore
+        def additions() -> _Action:
+            added = {name: value for name, value in registry.items() if content.get(name) is not value}
+            return partial(registry.update, added)
+
+        return _Saved(restore, additions)
 
     _registries.append(save)
     return registry
 
 
-def snapshot() -> _Restore:
+def snapshot() -> Callable[[], None]:
     """Return a function that restores the current content of the registries.
 
-    Installed plugins are imported first, because a module registers its content only once.
+    Installed plugins that are imported in the meantime keep what they added: a module is executed only once.
     """
-    for group in (PLUGINS, REPORTS):
-        load_installed_plugins(group)
-    return _save_registries()
-
-
-def _save_registries() -> _Restore:
-    restores = [save() for save in _registries]
+    saved = [save() for save in _registries]
+    imported = len(_additions)
 
     def restore() -> None:
-        for restore_registry in restores:
-            restore_registry()
+        for registry in saved:
+            registry.restore()
+        for add in _additions[imported:]:
+            add()
 
     return restore
 
 
-def is_registered(name: str, registry: Mapping[str, object]) -> bool:
-    """Return whether a registry has a name; installed plugins are imported if it does not."""
-    return name in registry or (load_installed_plugins() and name in registry)
+def is_registered(name: str, registry: Mapping[str, object], kind: Kind) -> bool:
+    """Return whether a registry has a name; installed plugins of a kind are imported if it does not."""
+    return name in registry or (load_installed_plugins(kind) and name in registry)
 
 
 # ---- installed packages ---------------------------------------------------------------------------------------------
@@ -126,13 +134,18 @@ def installed_plugins(group: str = PLUGINS) -> tuple[EntryPoint, ...]:
     return tuple(sorted(entry_points(group=group), key=lambda point: point.name))
 
 
-def load_installed_plugins(group: str = PLUGINS) -> bool:
-    """Import the installed plugins of a group that are not imported yet; return whether there were any.
+def load_installed_plugins(*kinds: Kind) -> bool:
+    """Import the installed plugins that are not imported yet; return whether there were any.
 
     Look-ups call it for an unknown name and before listing all names. A plugin that fails is reported and left out.
+
+    Args:
+        kinds: kinds of names that are looked up; all of them by default.
     """
     with _lock:
-        points = [point for point in installed_plugins(group) if (group, point.name) not in _imported]
+        points: list[EntryPoint] = []
+        for group in (PLUGINS, *(f"{PLUGINS}.{kind}" for kind in kinds or KINDS)):
+            points += [point for point in installed_plugins(group) if (group, point.name) not in _imported]
         if _importing or not points:  # a plugin that looks names up while it is imported sees those before it
             return False
         for point in points:
@@ -141,14 +154,17 @@ def load_installed_plugins(group: str = PLUGINS) -> bool:
 
 
 def _import(point: EntryPoint) -> None:
-    restore = _save_registries()
+    saved = [save() for save in _registries]
     _imported.add((point.group, point.name))
     _importing.append(point.name)
     try:
         point.load()
     except Exception as error:
-        restore()
+        for registry in saved:
+            registry.restore()
         _warn(point, error)
+    else:
+        _additions.extend(registry.additions() for registry in saved)
     finally:
         _importing.remove(point.name)
 

@@ -13,11 +13,14 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import TypeVar, TypeVarTuple
 
 import torch
 
 from otpt.errors import OtptError
+
+_Result = TypeVar("_Result")
+_Arguments = TypeVarTuple("_Arguments")
 
 
 class WorkerDied(OtptError):
@@ -34,7 +37,11 @@ class WorkerPool:
     """
 
     def __init__(
-        self, workers: int, threads: int | None = None, initializer: Callable[..., None] | None = None, *arguments: Any
+        self,
+        workers: int,
+        threads: int | None = None,
+        initializer: Callable[[*_Arguments], None] | None = None,
+        *arguments: *_Arguments,
     ) -> None:
         self.workers, self.threads = workers, max(threads or torch.get_num_threads() // workers, 1)
         context = multiprocessing.get_context("spawn")
@@ -42,7 +49,7 @@ class WorkerPool:
         started = alive, self.threads, initializer, arguments
         self._pool = ProcessPoolExecutor(workers, context, _start, started)
 
-    def submit(self, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
+    def submit(self, function: Callable[[*_Arguments], _Result], *arguments: *_Arguments) -> Future[_Result]:
         """Schedule a call in one of the processes and return its future."""
         if sys.platform == "win32":  # pragma: no cover
             return self._pool.submit(function, *arguments)
@@ -53,7 +60,7 @@ class WorkerPool:
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
-    def result(self, future: Future[Any]) -> Any:
+    def result(self, future: Future[_Result]) -> _Result:
         """Return the result of a call; raise :class:`WorkerDied` if its process ended."""
         try:
             return future.result()
@@ -70,7 +77,7 @@ class WorkerPool:
 
 
 def _start(
-    alive: Connection, threads: int, initializer: Callable[..., None] | None, arguments: tuple[Any, ...]
+    alive: Connection, threads: int, initializer: Callable[..., None] | None, arguments: tuple[object, ...]
 ) -> None:
     threading.Thread(target=_end_with_parent, args=(alive,), daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent terminates its workers

@@ -199,9 +199,9 @@ def _fields_of(record: object) -> dict[str, Setting]:
     assert is_dataclass(record)
     hints = _hints(type(record))
     settings = {}
-    for each in fields(record):
-        default = getattr(record, each.name)
-        settings[each.name] = Setting(each.name, default, hints.get(each.name, _kind(default)))
+    for name in (attribute.name for attribute in fields(record)):
+        default = getattr(record, name)
+        settings[name] = Setting(name, default, hints.get(name, _kind(default)))
     return settings
 
 
@@ -218,21 +218,6 @@ def _kind(default: object) -> object:
     if type(default) in (int, float):
         return float
     return type(default) if type(default) in (bool, str) else object
-
-
-def _call(function: Function, arguments: Mapping[str, object], settings: Mapping[str, object]) -> object:
-    """Call a function with the arguments and settings that its parameters name."""
-    names = settings_of(function)
-    values = {**arguments, **{name: value for name, value in settings.items() if name in names}}
-    keywords: dict[str, object] = {}
-    for name, parameter in _arguments(function).items():
-        default = parameter.default
-        if is_dataclass(default) and not isinstance(default, type):
-            changes = {each.name: values[each.name] for each in fields(default) if each.name in values}
-            keywords[name] = replace(default, **changes)
-        elif name in values:
-            keywords[name] = values[name]
-    return function(**keywords)
 
 
 @dataclass(frozen=True)
@@ -284,9 +269,18 @@ class Component:
         return FIRST_PASS in self.parameters
 
     def call(self, available: Mapping[str, object], settings: Mapping[str, object]) -> object:
-        """Call the function with the values that its parameters name."""
+        """Call the function with the arguments and settings that its parameters name."""
         assert self.function is not None
-        return _call(self.function, available, settings)
+        values = {**available, **{name: value for name, value in settings.items() if name in self.settings}}
+        keywords: dict[str, object] = {}
+        for name, parameter in _arguments(self.function).items():
+            default = parameter.default
+            if is_dataclass(default) and not isinstance(default, type):
+                changes = {setting: values[setting] for setting in _fields_of(default) if setting in values}
+                keywords[name] = replace(default, **changes)
+            elif name in values:
+                keywords[name] = values[name]
+        return self.function(**keywords)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
 """Medical plugin: BAPLe, FPT, PromptSmooth and MedCLIP, with data sets, training and commands.
 
-A package next to :mod:`otpt` that uses its public names only. Entry points of the groups ``otpt.plugins``
-(:mod:`otpt_medical.plugin`) and ``otpt.commands`` (:data:`COMMANDS`) name it; see :mod:`otpt.plugins`.
+A package next to :mod:`otpt` that uses its public names only. Entry points name its modules by what they register:
+:mod:`otpt_medical.plugin`, :mod:`otpt_medical.data`, :mod:`otpt_medical.medclip`, and :data:`COMMANDS`; see
+:mod:`otpt.plugins`.
 
 BAPLe is a published backdoor attack, included to measure its effect on accuracy and calibration, and whether the
 orthogonality term mitigates it.

@@ -23,7 +23,7 @@ import torch
 from open_clip.tokenizer import HFTokenizer
 from torch import Tensor, nn
 
-from otpt.backbones import Parts, hub_file, read_checkpoint
+from otpt.backbones import Parts, hub_file, read_checkpoint, register_source
 from otpt.backbones.checkpoints import SUFFIXES
 from otpt.backbones.sources import quiet_transformers
 from otpt.errors import OtptError
@@ -152,3 +152,8 @@ def _tokenizer(folder: Path) -> HFTokenizer:
         (Path(place) / "vocab.txt").write_bytes(vocabulary.read_bytes())
         (Path(place) / "config.json").write_text(json.dumps({"model_type": "bert"}), encoding="utf-8")
         return HFTokenizer(place, context_length=CONTEXT_LENGTH)
+
+
+register_source(
+    "medclip:FOLDER", "MedCLIP-ViT as published: pytorch_model.bin, and vocab.txt if available", load_medclip
+)

@@ -56,7 +56,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> None:
 def without_pixels(name: str) -> Method:
     """The method; skip those that need more than features."""
     try:
-        with patch("otpt.functional.Predictor", side_effect=HostReached(set())):
+        with patch("otpt.functional.PromptGroup", side_effect=HostReached(set())):
             run(METHODS[name], "cpu", 1)
     except OtptError as error:
         pytest.skip(str(error))

@@ -138,7 +138,9 @@ def test_files_by_data_set_and_the_configuration(tmp_path: Path) -> None:
     assert stored == [{"name": "coop", "fingerprint": fingerprint(coop(number))} for number in (1, 2)]
     path = tmp_path / "two.safetensors"
     path.write_bytes(write_learned(path, coop(3)))
-    with pytest.raises(OtptError, match=r"another configuration: 'coop' on 'two': prompt\.fingerprint is"):
+    with pytest.raises(
+        OtptError, match=r"another configuration: 'coop\[context=.*\]' on 'two': prompt\.fingerprint is"
+    ):
         evaluate([first_set, second], backbone(), given, out=tmp_path / "run")
 
 

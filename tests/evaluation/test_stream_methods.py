@@ -21,7 +21,6 @@ from oracles.runs.evaluation_bench import (
     small_dataset,
 )
 from oracles.runs.growing_bench import STREAM
-from otpt.settings import Settings
 
 from otpt import Classifier, OtptError, adaptation, load_plugin
 from otpt.evaluation import ProcessEngine, evaluate
@@ -230,6 +229,6 @@ def test_a_method_that_sees_all_images_first(tmp_path: Path) -> None:
             "5 images, permuted by the seed, all seen before the first"
         )
         with pytest.raises(OtptError, match="sees all images of a set"):
-            Classifier(backbone(), Settings(methods=("whole-set",)))
+            Classifier(backbone(), "whole-set")
     finally:
         restore()

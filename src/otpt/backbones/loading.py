@@ -115,7 +115,7 @@ def _from_spec(spec: str, architecture: str | None, quick_gelu: bool | None) -> 
     prefix, colon, rest = spec.partition(":")
     path = Path(os.path.expanduser(spec))
     if (colon or "/" not in spec) and not path.exists():
-        is_registered(prefix, SOURCES)
+        is_registered(prefix, SOURCES, "models")
     source = SOURCES.get(prefix)
     is_file = path.suffix in SUFFIXES and source is None
     if architecture is not None and not is_file:
@@ -195,7 +195,7 @@ class ModelEntry(NamedTuple):
 
 def list_models() -> list[ModelEntry]:
     """Return the model specs that ``load_backbone`` accepts: general forms, then open_clip names with their tags."""
-    load_installed_plugins()
+    load_installed_plugins("models")
     forms = [
         ModelEntry("NAME/TAG", "an open_clip architecture and the tag of its weights, e.g. ViT-B-16/openai; see below"),
         ModelEntry(_FILES, "OpenAI's archive or an open_clip state dict, read without running code"),

@@ -220,8 +220,10 @@ def own_dac_factors(zero_shot: Tensor, tuned: Tensor, classes: Tensor | None = N
     chosen = torch.arange(len(tuned), device=tuned.device) if classes is None else classes
     if len(tuned) == 1:
         return tuned.new_ones(len(chosen))
-    others = [_distances(texts[chosen], texts).scatter(1, chosen[:, None], torch.inf) for texts in (zero_shot, tuned)]
-    return _factors(others[0], others[1], min(neighbours, len(tuned) - 1))
+    before, after = (
+        _distances(texts[chosen], texts).scatter(1, chosen[:, None], torch.inf) for texts in (zero_shot, tuned)
+    )
+    return _factors(before, after, min(neighbours, len(tuned) - 1))
 
 
 @calibrator(source="after Wang et al., ICML 2024 (DAC)", views=True)
@@ -253,8 +255,8 @@ def dac_base(logits: Tensor, base_texts: BaseTexts, dac_neighbours: Count = 5) -
 def _scaled(logits: Tensor, factors: Callable[[Tensor], Tensor]) -> tuple[Tensor, dict[str, float]]:
     """Multiply each row by the factor of its predicted class; ``factors``: classes (m,) → (m,)."""
     predicted, views = logits.argmax(dim=1).unique(return_inverse=True)
-    own = factors(predicted)[views]
-    return own[:, None].to(logits) * logits, {"temperature": 1.0 / float(own[0])}
+    row_factors = factors(predicted)[views]
+    return row_factors[:, None].to(logits) * logits, {"temperature": 1.0 / float(row_factors[0])}
 
 
 def _distances(texts: Tensor, others: Tensor) -> Tensor:
@@ -266,7 +268,7 @@ def _factors(before: Tensor, after: Tensor, neighbours: int) -> Tensor:
     if neighbours < 1:
         raise OtptError(f"The number of neighbours is {neighbours}; expected 1 or more.")
     count = min(neighbours, before.shape[1])
-    nearest = [each.topk(count, dim=1, largest=False).values.mean(dim=1) for each in (before, after)]
+    nearest = [distances.topk(count, dim=1, largest=False).values.mean(dim=1) for distances in (before, after)]
     return (nearest[0] - nearest[1]).exp()
 
 
@@ -321,10 +323,10 @@ def matching_temperature(logits: Array, zero_shot: Array) -> Tensor:
     2.2249
     """
     pair = check_pair(logits, zero_shot, "(..., k, C)", 2)
-    own, other = (each.detach().cpu().double()[None].flatten(0, -3).numpy() for each in pair)  # (N, k, C)
+    adapted, initial = (tensor.detach().cpu().double()[None].flatten(0, -3).numpy() for tensor in pair)  # (N, k, C)
     # one image at a time, so that results do not depend on the batch
-    found = [_temperature(*image) for image in zip(own, other, strict=True)]
-    return torch.tensor(found, dtype=torch.float64).reshape(pair[0].shape[:-2])
+    temperatures = [_temperature(*image) for image in zip(adapted, initial, strict=True)]
+    return torch.tensor(temperatures, dtype=torch.float64).reshape(pair[0].shape[:-2])
 
 
 def _temperature(logits: FloatArray, zero_shot: FloatArray) -> float:
@@ -333,7 +335,7 @@ def _temperature(logits: FloatArray, zero_shot: FloatArray) -> float:
         return 1.0
     gaps = _gaps(logits)
     target = _log_odds(0.0, _gaps(zero_shot))[0]
-    roots = [_root(own, goal) for own, goal in zip(gaps, target, strict=True)]
+    roots = [_root(view_gaps, goal) for view_gaps, goal in zip(gaps, target, strict=True)]
     low, high = min(roots), max(roots)
     return math.exp(-low) if low == high else math.exp(-_global_minimum(gaps, target, low, high))
 

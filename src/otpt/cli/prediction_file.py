@@ -203,30 +203,36 @@ class PredictionFile:
             return
         try:
             state = json.loads(self._fs.cat_file(self._job_file))
-            known, done, size = state["job"], state["done"], state["size"]
+            job, done, size = state["job"], state["done"], state["size"]
         except (ValueError, TypeError, KeyError):
             raise OtptError(f"The description of a job {self._job_file!r} is damaged; give --overwrite.") from None
-        for name in dict.fromkeys([*self._job, *known]):
-            if self._job.get(name) != known.get(name):
-                raise OtptError(
-                    f"{self.path!r} holds predictions of another job: {name} was {_short(known.get(name))}, now it is "
-                    f"{_short(self._job.get(name))}; choose another --out, or --overwrite."
-                )
+        self._check_job(job)
         if not self._in_parts:
-            found, expected = os.path.getsize(self.path) if os.path.exists(self.path) else 0, size
+            stored = os.path.getsize(self.path) if os.path.exists(self.path) else 0
+            expected = size
         elif self._suffix and self._fs.isfile(self._file):
             self._remove(self._parts)  # left by a kill after joining
-            found = expected = done
+            stored = expected = done
         else:
-            found, expected = max((end for _, end, _ in self._part_files(done)), default=0), done
-        if found == 0:
+            stored = max((end for _, end, _ in self._part_files(done)), default=0)
+            expected = done
+        if stored == 0:
             return
-        if found < expected:
+        if stored < expected:
             raise OtptError(f"{self.path!r} is shorter than when it was written; choose another --out, or --overwrite.")
         if not self._in_parts:
             os.truncate(self.path, size)
         self.done, self.failed, self._size, self._first = done, state["failed"], size, done
         self._columns, self._last, self._expected = state["columns"], state["last"], state["digest"]
+
+    def _check_job(self, stored: Mapping[str, Json]) -> None:
+        """Raise if the output is of another job."""
+        for name in dict.fromkeys([*self._job, *stored]):
+            if self._job.get(name) != stored.get(name):
+                raise OtptError(
+                    f"{self.path!r} holds predictions of another job: {name} was {_short(stored.get(name))}, now it is "
+                    f"{_short(self._job.get(name))}; choose another --out, or --overwrite."
+                )
 
     def _write_state(self) -> None:
         state = {
@@ -339,12 +345,12 @@ class PredictionFile:
 
 def check_output(path: str | Path) -> str:
     """Refuse a file that is neither CSV, JSON lines nor Parquet, and remote text files, which cannot grow."""
-    found = str(path).rstrip("/") or "/"
-    if _suffix(found) not in (".csv", ".jsonl", ".parquet", ""):
-        raise OtptError(f"Predictions cannot be written to {found!r}; expected .csv, .jsonl, .parquet or a folder.")
-    if is_remote(found) and _suffix(found) in (".csv", ".jsonl"):
-        raise OtptError(f"{found!r} cannot grow on remote storage; expected .parquet, or a folder of Parquet parts.")
-    return found
+    output = str(path).rstrip("/") or "/"
+    if _suffix(output) not in (".csv", ".jsonl", ".parquet", ""):
+        raise OtptError(f"Predictions cannot be written to {output!r}; expected .csv, .jsonl, .parquet or a folder.")
+    if is_remote(output) and _suffix(output) in (".csv", ".jsonl"):
+        raise OtptError(f"{output!r} cannot grow on remote storage; expected .parquet, or a folder of Parquet parts.")
+    return output
 
 
 def flat_row(row: Row, top: int | None) -> dict[str, object]:

@@ -126,7 +126,10 @@ def load_dataset(
     if entry is not None:
         if root is None:
             hint = f" The folder here is ./{Path(spec).as_posix()}." if os.path.isdir(spec) else ""
-            raise OtptError(f"{entry.name} needs a data root, the folder of the data sets (--data, root=).{hint}")
+            raise OtptError(
+                f"{entry.name} needs a data root, the folder of the data sets; pass --data FOLDER, or in Python "
+                f"otpt.data.load_dataset({spec!r}, root=FOLDER).{hint}"
+            )
         return registered_dataset(entry, root, split, listed, official_names=official_names)
     if spec.startswith("hf:"):
         return hub_dataset(spec.removeprefix("hf:"), split=split, classes=listed)

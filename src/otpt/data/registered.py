@@ -154,7 +154,7 @@ def register_dataset(entry: DatasetEntry) -> None:
 
 def builtin_entries() -> Mapping[str, DatasetEntry]:
     """Return registered data sets by name: those of the papers in table order, then those of plugins."""
-    load_installed_plugins()
+    load_installed_plugins("datasets")
     return {**published_entries(), **_ADDED}
 
 
@@ -189,7 +189,7 @@ def _named_entry(name: str) -> DatasetEntry | None:
         if _plain(name) in map(_plain, (entry.name, *entry.aliases)):
             return entry
     is_name = _NAME.fullmatch(name) is not None  # a path such as "~" or "./photos" belongs to no plugin
-    return _named_entry(name) if is_name and load_installed_plugins() else None
+    return _named_entry(name) if is_name and load_installed_plugins("datasets") else None
 
 
 _NAME = re.compile(r"\w[\w. -]*")

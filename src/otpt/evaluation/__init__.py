@@ -3,14 +3,14 @@
     from otpt.data import load_dataset
     from otpt.evaluation import evaluate
 
-    result = evaluate(load_dataset("dtd", root="data"), "ViT-B-16/openai", methods=["zero-shot", "o-tpt"],
-                      out="runs/dtd")
+    result = evaluate("emoji/food", "pocket", methods=["zero-shot", "o-tpt"], out="runs/food")
+    result = evaluate(load_dataset("dtd", root="data"), "ViT-B-16/openai", out="runs/dtd")
 
 The same call resumes a stopped run, and computes only missing rows.
 """
 
 from otpt.evaluation.calibrating import calibrate_run
-from otpt.evaluation.evaluation import Engine, LocalEngine, ProcessEngine, Result, evaluate
+from otpt.evaluation.evaluation import Engine, Execution, LocalEngine, ProcessEngine, Result, evaluate
 from otpt.evaluation.evaluator import Evaluator
 from otpt.evaluation.request import Evaluation
 from otpt.evaluation.sweeps import sweep_method
@@ -22,6 +22,7 @@ __all__ = [
     "Evaluation",
     "EvaluationSystem",
     "Evaluator",
+    "Execution",
     "LocalEngine",
     "ProcessEngine",
     "Progress",

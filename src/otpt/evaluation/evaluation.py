@@ -5,26 +5,28 @@ from __future__ import annotations
 import pickle
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import wait
 from dataclasses import dataclass, replace
 from html import escape
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol, cast, runtime_checkable
 
 import pandas as pd
 from filelock import FileLock
+from pydantic import Field
 
-from otpt.backbones import FeatureBackbone, as_backbone, is_backbone, load_backbone
-from otpt.data import Dataset, FeatureDataset, as_dataset, stratified
+from otpt.backbones import Backbone, FeatureBackbone, as_backbone, is_backbone, load_backbone
+from otpt.data import Dataset, FeatureDataset, as_dataset, load_dataset, stratified
 from otpt.errors import OtptError
 from otpt.evaluation.evaluator import Evaluator, dataset_configs, run_config
 from otpt.evaluation.request import Evaluation, each_once, overlaps
 from otpt.features.cache import FeatureCache
 from otpt.files import is_there
-from otpt.methods import load_plugin
+from otpt.methods import Task, load_plugin
 from otpt.processes import WorkerDied, WorkerPool
 from otpt.progress import Progress, duration
+from otpt.records import Frozen, sort_keywords
 from otpt.runs import CONFIG, DatasetConfig, Run, WorkItem, short_table, write_metrics
 from otpt.runs.run import locked
 
@@ -74,7 +76,7 @@ class Job:
         command: the command line, for the record.
     """
 
-    backbone: Any
+    backbone: object
     datasets: Sequence[Dataset]
     requested: Sequence[DatasetConfig]
     evaluation: Evaluation
@@ -87,19 +89,28 @@ class Job:
 
     def open(self, on_image: Callable[[], None] | None = None) -> tuple[Run, Evaluator]:
         """Load the model, and create or extend the run."""
-        backbone = self.backbone
-        if isinstance(backbone, str):
-            backbone = load_backbone(backbone, device=self.device)
-        elif not hasattr(backbone, "fingerprint"):
-            backbone = backbone(self.device)
-        backbone = as_backbone(backbone) if is_backbone(backbone) else backbone
+        backbone = self._load()
         evaluator = Evaluator(
             backbone, self.datasets, self.evaluation, cache=self.cache, threads=self.threads, on_image=on_image
         )
         config = run_config(backbone, self.requested, self.evaluation, command=self.command)
         return Run.create(self.folder, config), evaluator
 
-    def pack(self, dumps: Callable[[Any], bytes] = pickle.dumps) -> PackedJob:
+    def _load(self) -> Backbone:
+        """Return the model on the device of this process."""
+        model = self.backbone
+        if isinstance(model, (str, Path)):
+            return load_backbone(model, device=self.device)
+        if not hasattr(model, "fingerprint"):
+            if not callable(model):
+                raise OtptError(
+                    f"The model is {model!r:.80}; expected a loaded backbone, a name such as 'ViT-B-16/openai', or a "
+                    "function of a device that loads one."
+                )
+            model = model(self.device)
+        return as_backbone(model) if is_backbone(model) else cast(Backbone, model)
+
+    def pack(self, dumps: Callable[[object], bytes] = pickle.dumps) -> PackedJob:
         """Pack the job for another process."""
         try:
             return tuple(self.plugins), dumps(self)
@@ -120,6 +131,7 @@ def unpack(packed: PackedJob) -> Job:
     return job
 
 
+@runtime_checkable
 class Engine(Protocol):
     """Backend that computes the shards of a job."""
 
@@ -208,24 +220,32 @@ def _work(packed: PackedJob, device: str, threads: int) -> list[str]:
     with warnings.catch_warnings(record=True) as warned:
         job = unpack(packed)
         LocalEngine().run(replace(job, device=device, threads=job.threads or threads), Progress(show=False))
-    return [str(each.message) for each in warned]
+    return [str(warning.message) for warning in warned]
+
+
+class Execution(Frozen):
+    """How an evaluation is computed; nothing here changes a row."""
+
+    cache: FeatureCache | None = Field(None, description="cache of image features and of gradients at the init")
+    engine: Engine | None = Field(
+        None, description="other processes or machines to compute on; None computes in this process"
+    )
+    progress: Progress | None = Field(None, description="how progress is shown; not at all if None")
+    device: str = Field("auto", description="device on which the model is loaded, unless it is loaded already")
+    threads: int | None = Field(None, ge=0, description="number of threads that decode and augment, in each process")
+    plugins: tuple[Path, ...] = Field((), description="files with a user's functions that worker processes load")
+    command: str | None = Field(None, description="command line, recorded in the run")
+    retry_unreadable: bool = Field(False, description="compute shards with images that could not be read again")
 
 
 def evaluate(
-    datasets: Any,
-    backbone: Any,
+    datasets: object,
+    backbone: object,
     evaluation: Evaluation | None = None,
     *,
     out: str | Path,
-    cache: FeatureCache | None = None,
-    engine: Engine | None = None,
-    progress: Progress | None = None,
-    device: str = "auto",
-    threads: int | None = None,
-    plugins: Sequence[Path] = (),
-    command: str | None = None,
-    retry_unreadable: bool = False,
-    **fields: Any,
+    execution: Execution | None = None,
+    **fields: object,
 ) -> Result:
     """Evaluate a model on data sets.
 
@@ -233,29 +253,27 @@ def evaluate(
     seeds, data sets or images it adds them.
 
     Args:
-        datasets: one or several: a :class:`otpt.data.Dataset`, torchvision's ``ImageFolder``, a data set of the
-            ``datasets`` library, a ``DataLoader``, or any sequence of (image, label) with ``classes``.
+        datasets: one or several: the name or path of a data set as in :func:`otpt.data.load_dataset`, a
+            :class:`otpt.data.Dataset`, torchvision's ``ImageFolder``, a data set of the ``datasets`` library, a
+            ``DataLoader``, or any sequence of (image, label) with ``classes``.
         backbone: a loaded model, the name of one, or a function of a device that loads one; None for features of
             images and texts (:mod:`otpt.data.features`).
         evaluation: methods, seeds, views and so on; or give them as keywords, ``methods=["zero-shot", "tpt"]``.
         out: the run folder.
-        engine: other processes or machines to compute on; None computes in this process.
-        progress: how progress is shown; not at all if None.
-        device: on which ``backbone`` is loaded, unless it is loaded already.
-        threads: number of threads that decode and augment, in each process.
-        plugins: files with a user's functions that worker processes load.
-        command: recorded in the run.
-        retry_unreadable: compute shards with images that could not be read again.
-        fields: fields of :class:`Evaluation`, :class:`~otpt.Protocol` and :class:`~otpt.Decision`, in place of
-            ``evaluation``.
+        execution: cache, device, processes and so on; or give them as keywords, ``device="cuda"``.
+        fields: fields of :class:`Evaluation`, :class:`~otpt.Protocol` and :class:`~otpt.Decision` in place of
+            ``evaluation``, and fields of :class:`Execution`.
+
+    Example:
+        >>> from tempfile import mkdtemp
+        >>> result = evaluate("emoji/food", "pocket", out=mkdtemp(), methods=["zero-shot"], limit=4, device="cpu")
+        >>> list(result.frame["method"])
+        ['zero-shot']
     """
     started = time.monotonic()
-    if evaluation is not None and fields:
-        raise OtptError(f"Both evaluation and {', '.join(fields)} were given; expected one or the other.")
-    several = isinstance(datasets, (list, tuple)) and not hasattr(datasets, "classes")
-    loaded = [stratified(as_dataset(each)) for each in (datasets if several else [datasets])]
-    each_once("data set", [dataset.name for dataset in loaded])
-    evaluation = (evaluation or Evaluation(**fields)).for_datasets(loaded)
+    evaluation, execution = _read_records(evaluation, execution, fields)
+    loaded = _load_datasets(datasets)
+    evaluation = evaluation.for_datasets(loaded)
     for dataset in loaded:
         for sentence in overlaps(evaluation, dataset):
             warnings.warn(sentence, stacklevel=2)
@@ -266,19 +284,19 @@ def evaluate(
         requested=dataset_configs(variants, evaluation),
         evaluation=evaluation,
         folder=Path(out),
-        cache=cache,
-        device=device,
-        threads=threads,
-        plugins=plugins,
-        command=command,
+        cache=execution.cache,
+        device=execution.device,
+        threads=execution.threads,
+        plugins=execution.plugins,
+        command=execution.command,
     )
     if is_there(job.folder / CONFIG):
         run = Run(job.folder)
         run.remove_damaged()
-        for name, seed, column, row in list(run.unreadable(job.requested)) if retry_unreadable else ():
+        for name, seed, column, row in list(run.unreadable(job.requested)) if execution.retry_unreadable else ():
             run.remove(name, seed, column, row["index"])
-    with progress or Progress(show=False) as shown:
-        (engine or LocalEngine()).run(job, shown)
+    with execution.progress or Progress(show=False) as shown:
+        (execution.engine or LocalEngine()).run(job, shown)
     with locked(job.folder, "metrics"):  # of several processes that extend a run, the last one writes the metrics
         run = Run(job.folder)
         run.tidy()
@@ -288,14 +306,39 @@ def evaluate(
     return Result(run, frame, time.monotonic() - started, unreadable)
 
 
+def _read_records(
+    evaluation: Evaluation | None, execution: Execution | None, fields: Mapping[str, object]
+) -> tuple[Evaluation, Execution]:
+    """Return the records from keywords; each may be given whole."""
+    of_task = {name: value for name, value in fields.items() if name in Task.keywords()}
+    further = {name: value for name, value in fields.items() if name not in of_task}
+    of_execution, of_evaluation = sort_keywords(further, (Execution, Evaluation))
+    of_evaluation |= of_task  # all_tokens; it refuses the others, with the reason
+    if evaluation is not None and of_evaluation:
+        raise OtptError(f"Both evaluation and {', '.join(of_evaluation)} were given; expected one or the other.")
+    return evaluation or Evaluation(**of_evaluation), (execution or Execution()).replace(**of_execution)
+
+
+def _load_datasets(datasets: object) -> list[Dataset]:
+    """Return data sets from one or several names, data sets, or objects of other libraries."""
+    is_list = isinstance(datasets, (list, tuple)) and not hasattr(datasets, "classes")
+    items: Sequence[object] = cast(Sequence[object], datasets) if is_list else [datasets]
+    loaded: list[Dataset] = []
+    for item in items:
+        dataset = load_dataset(str(item)) if isinstance(item, (str, Path)) else as_dataset(item)
+        loaded.append(stratified(dataset))
+    each_once("data set", [dataset.name for dataset in loaded])
+    return loaded
+
+
 def _of_features(datasets: Sequence[Dataset]) -> FeatureBackbone:
     """Return the stand-in for the model of data sets that have the features of images and texts."""
     models = {
-        (each.width, each.logit_scale, each.backbone)
-        for each in datasets
-        if isinstance(each, FeatureDataset) and each.text_features is not None
+        (dataset.width, dataset.logit_scale, dataset.backbone)
+        for dataset in datasets
+        if isinstance(dataset, FeatureDataset) and dataset.text_features is not None
     }
-    if len(models) != 1 or any(each.text_features is None for each in datasets):
-        named = ", ".join(repr(each.name) for each in datasets)
+    if len(models) != 1 or any(dataset.text_features is None for dataset in datasets):
+        named = ", ".join(repr(dataset.name) for dataset in datasets)
         raise OtptError(f"{named} do not all have text features of one model; name a backbone, or run each by itself.")
     return FeatureBackbone(*models.pop())

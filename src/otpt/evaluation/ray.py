@@ -16,11 +16,11 @@ import socket
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
-from typing import Any
+from types import ModuleType
 
 import torch
 
@@ -69,7 +69,7 @@ class RayPool:
             )
         return ("cuda" if self.gpus else "cpu") if device == "auto" or on_gpu else device
 
-    def check_resources(self, ray: Any) -> None:
+    def check_resources(self, ray: ModuleType) -> None:
         """Raise ``OtptError`` if no actor fits; only a cluster of one machine cannot grow."""
         available = ray.cluster_resources()
         for name, wanted in (("CPU", self.cpus), ("GPU", self.gpus)):
@@ -107,7 +107,9 @@ class RayEngine(RayPool):
                 if not written:  # other processes work on all that is left
                     time.sleep(1.0)
 
-    def _compute(self, ray: Any, arguments: tuple[Any, ...], items: Sequence[str]) -> Iterator[tuple[str, bool]]:
+    def _compute(
+        self, ray: ModuleType, arguments: tuple[PackedJob, str, int], items: Sequence[str]
+    ) -> Iterator[tuple[str, bool]]:
         """Yield items in the order in which actors finish them, False for those that other processes work on."""
         blocks = min(len(items), _MOST_BLOCKS)
         fewest, most = self.actors
@@ -124,8 +126,8 @@ class RayEngine(RayPool):
             num_gpus=self.gpus,
         )
         for batch in answers.iter_batches(batch_size=None, prefetch_batches=0):
-            for item, found in zip(batch["item"], batch["answer"], strict=True):
-                yield str(item), _unwrap(found)
+            for item, answer in zip(batch["item"], batch["answer"], strict=True):
+                yield str(item), _unwrap(answer)
 
 
 class _Actor:
@@ -134,7 +136,7 @@ class _Actor:
     def __init__(self, packed: PackedJob, folder: str, threads: int) -> None:
         self._arguments = packed, folder, threads
 
-    def __call__(self, batch: dict[str, Any]) -> dict[str, list[str]]:
+    def __call__(self, batch: Mapping[str, Iterable[object]]) -> dict[str, list[str]]:
         items = [str(item) for item in batch["item"]]
         return {"item": items, "answer": [_answer(partial(self._compute, item)) for item in items]}
 
@@ -142,9 +144,9 @@ class _Actor:
         torch.set_num_threads(self._arguments[2])  # here, since Ray may call from another thread than before
         run, evaluator = self._opened
         values = json.loads(item)
-        own = WorkItem(**{**values, "columns": tuple(tuple(column) for column in values["columns"])})
-        compute(run, evaluator, [own])
-        return not run.lacks(own)
+        work = WorkItem(**{**values, "columns": tuple(tuple(column) for column in values["columns"])})
+        compute(run, evaluator, [work])
+        return not run.lacks(work)
 
     @cached_property
     def _opened(self) -> tuple[Run, Evaluator]:
@@ -160,24 +162,24 @@ class _Actor:
 def _answer(work: Callable[[], bool]) -> str:
     """Run ``work`` and return result, error and warnings as JSON."""
     warned: list[str] = []
-    found, error = False, ""
+    done, error = False, ""
     with warnings.catch_warnings():
         warnings.showwarning = lambda message, *_, **__: warned.append(str(message))
         try:
-            found = work()
+            done = work()
         except OtptError as problem:
             error = str(problem)
-    return json.dumps([found, error, warned])
+    return json.dumps([done, error, warned])
 
 
 def _unwrap(text: str) -> bool:
     """Return the result of :func:`_answer`, raising its warnings and error."""
-    found, error, warned = json.loads(text)
+    done, error, warned = json.loads(text)
     for message in warned:
         warnings.warn(message, stacklevel=2)
     if error:
         raise OtptError(error)
-    return bool(found)
+    return bool(done)
 
 
 def _open(packed: PackedJob, folder: str, threads: int) -> tuple[Run, Evaluator]:
@@ -204,7 +206,7 @@ def _wait_until(condition: Callable[[], bool], job: Job) -> None:
 
 
 @contextmanager
-def errors_in_words(ray: Any) -> Iterator[None]:
+def errors_in_words(ray: ModuleType) -> Iterator[None]:
     """Convert cluster failures to ``OtptError``; other errors keep their traceback."""
     try:
         yield
@@ -215,20 +217,20 @@ def errors_in_words(ray: Any) -> Iterator[None]:
         raise OtptError(f"Ray stopped ({type(error).__name__}: {reason}). Repeat the command to continue.") from None
 
 
-def import_ray(*modules: str) -> Any:
-    """Import Ray and some of its modules."""
+def import_ray(*modules: str) -> ModuleType:
+    """Import Ray and some of its modules, and return Ray; its attributes have no types."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
     try:
-        for each in modules:
-            importlib.import_module(each)
+        for module in modules:
+            importlib.import_module(module)
         return importlib.import_module("ray")
     except ImportError:
         raise OtptError("The engine 'ray' needs Ray, which is not installed; pip install 'otpt[ray]'.") from None
 
 
 @contextmanager
-def quiet_ray(*modules: str) -> Iterator[Any]:
+def quiet_ray(*modules: str) -> Iterator[ModuleType]:
     """Import Ray without progress bars, log lines and warnings within a context."""
     # Ray prints to the standard output when a worker dies; that is for results, which may be JSON.
     with warnings.catch_warnings(), redirect_stdout(sys.stderr):
@@ -240,7 +242,7 @@ def quiet_ray(*modules: str) -> Iterator[Any]:
 
 
 @contextmanager
-def connected(ray: Any, address: str | None, *, object_store: int = 256 * 2**20) -> Iterator[None]:
+def connected(ray: ModuleType, address: str | None, *, object_store: int = 256 * 2**20) -> Iterator[None]:
     """Connect to a cluster; an existing connection is used and left open.
 
     Args:
@@ -251,11 +253,11 @@ def connected(ray: Any, address: str | None, *, object_store: int = 256 * 2**20)
     if ray.is_initialized():
         yield
         return
-    own = {"include_dashboard": False, "object_store_memory": object_store} if address is None else {}
+    options = {"include_dashboard": False, "object_store_memory": object_store} if address is None else {}
     try:
         _check_reachable(address or "")
         with _closed_stderr():
-            ray.init(address=address or "local", log_to_driver=False, logging_level=logging.ERROR, **own)
+            ray.init(address=address or "local", log_to_driver=False, logging_level=logging.ERROR, **options)
     except Exception as error:  # that a node did not start in time has no class of its own
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         where = "Cannot start Ray on this machine" if address is None else f"Cannot reach Ray at {address!r}"

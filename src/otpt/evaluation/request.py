@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple, SupportsIndex
 
 import torch
 from pydantic import Field, InstanceOf, field_serializer, field_validator, model_validator
@@ -27,6 +26,7 @@ from otpt.methods import (
     init_of,
     preparer_of,
     refuse_features,
+    refuse_no_methods,
 )
 from otpt.prompts import Prompt, TextFeatures
 from otpt.records import ELSEWHERE, Frozen, join_spelling, one_or_several
@@ -110,6 +110,7 @@ class Evaluation(Frozen):
         values = dict(values)
         join_spelling(values, "seed", "seeds")
         join_spelling(values, "prompt", "prompts")
+        refuse_no_methods(values)
         for name in values:
             if name in Task.keywords() and name not in cls.keywords():
                 raise OtptError(
@@ -126,9 +127,9 @@ class Evaluation(Frozen):
                 raise OtptError(f"Both {field} and {names[0]} are set; pass only one of them.")
             values[field] = record(**keywords) if whole is None else whole.replace(**keywords)
         for field, record in (("protocol", Protocol), ("decision", Decision)):
-            whole = values.get(field)
-            if isinstance(whole, Mapping):
-                values[field] = record(**whole)
+            table = values.get(field)
+            if isinstance(table, Mapping):
+                values[field] = record(**table)
         for name in values:
             if name not in cls.model_fields:
                 raise unknown("setting", name, cls.keywords())
@@ -137,10 +138,11 @@ class Evaluation(Frozen):
     @field_validator("seeds", mode="before")
     @classmethod
     def _read_seeds(cls, value: object) -> tuple[int, ...]:
-        try:
-            return tuple(operator.index(seed) for seed in value)  # type: ignore[attr-defined]
-        except TypeError:
-            raise OtptError(f"The seeds are {value!r}; expected a list of whole numbers, such as [0, 1, 2].") from None
+        seeds = list(value) if isinstance(value, Iterable) else [None]
+        whole = [seed for seed in seeds if isinstance(seed, SupportsIndex) and not isinstance(seed, bool)]
+        if len(whole) < len(seeds):
+            raise OtptError(f"The seeds are {value!r:.80}; expected a list of whole numbers, such as [0, 1, 2].")
+        return tuple(seed.__index__() for seed in whole)
 
     @field_validator("prompts", mode="before")
     @classmethod
@@ -155,11 +157,12 @@ class Evaluation(Frozen):
 
     @model_validator(mode="after")
     def _check(self) -> Evaluation:
-        set_there = [name for name in (*FROM_DATASET, "seed") if name in self.protocol.model_fields_set]
+        default = Protocol()
+        set_there = [name for name in (*FROM_DATASET, "seed") if getattr(self.protocol, name) != getattr(default, name)]
         if set_there:
             what = "seeds of the evaluation" if set_there[0] == "seed" else "data set"
             raise OtptError(f"{set_there[0]} of the protocol is set, but the {what} determines it; leave it out.")
-        if "threshold" in self.decision.model_fields_set:
+        if self.decision.threshold != Decision().threshold:
             raise OtptError("A threshold is set, but rows of an evaluation have all probabilities; leave it out.")
         each_once("seed", self.seeds)
         if self.prompts is not None:
@@ -201,6 +204,10 @@ class Evaluation(Frozen):
                     f"{'several labels' if several else 'one label each'}; use {MULTI_LABEL!r} for several labels per "
                     "image, and any other method for one."
                 )
+        for dataset in datasets:
+            if dataset.views is not None:
+                place = Protocol(family=self.protocol.family or dataset.family, dataset=dataset.registered_name)
+                refuse_features(evaluation.methods, dataset.name, dataset.views, place)
         return evaluation
 
     @property
@@ -254,8 +261,6 @@ class Evaluation(Frozen):
             "stream_length": min(len(dataset), self.limit or len(dataset)),
         }
         if dataset.views is not None:
-            place = Protocol(family=family, dataset=dataset.registered_name)
-            refuse_features(self.methods, dataset.name, dataset.views, place)
             recipe = recipe.of(dataset.views)
         protocol = self.protocol.with_recipe(recipe).replace(**changes)
         texts: Sequence[Prompt | TextFeatures] = self.prompts or (Prompt.read(dataset.prompt),)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
+from itertools import chain
 from typing import NamedTuple, NoReturn, cast
 
 from PIL import Image
@@ -42,7 +43,7 @@ def image_inputs(images: Iterable[object], image_ids: Iterable[str] | None = Non
             f"images is a single image {shown}; expected a list of images or a batch (B, C, H, W): pass [image]."
         )
     names = None if image_ids is None else iter(image_ids)
-    for position, image in enumerate((each for item in images for each in _images_of(item)), start=1):
+    for position, image in enumerate(chain.from_iterable(map(_images_of, images)), start=1):
         name = None if names is None else next(names, None)
         if names is not None and name is None:
             raise OtptError("The numbers of images and image ids differ; expected one id per image.")

@@ -130,10 +130,10 @@ class EncodedImage(Generic[_Key]):
 
     def open(self) -> Opened:
         """Return the decoded image and its digest, opening the image again if necessary."""
-        found = self.opened or open_with_digest(self.task.source(), urls=self.task.urls)
-        if self.digest and found[1] != self.digest:
+        opened = self.opened or open_with_digest(self.task.source(), urls=self.task.urls)
+        if self.digest and opened[1] != self.digest:
             raise OtptError("The image changed between two reads; do not modify its file, and try again.")
-        return found
+        return opened
 
 
 class FeaturePipeline:
@@ -174,7 +174,7 @@ class FeaturePipeline:
         self, tasks: Iterable[ImageTask[Key]]
     ) -> Iterator[tuple[ImageTask[Key], EncodedImage[Key] | OtptError]]:
         """Yield (task, encoded image or error) in order, with the features of all views."""
-        whole = (replace(task, recipes=[each.of(each.n_views) for each in task.recipes]) for task in tasks)
+        whole = (replace(task, recipes=[recipe.of(recipe.n_views) for recipe in task.recipes]) for task in tasks)
         for batch in self.batches(whole):
             self.store(batch)
             for image in batch:
@@ -207,8 +207,8 @@ class FeaturePipeline:
 
     def encode_more(self, images: list[EncodedImage[Key]]) -> None:
         """Compute and encode the views in :attr:`EncodedImage.missing`."""
-        for made in look_ahead(self._make_missing, images, self._threads):
-            made.result()
+        for future in look_ahead(self._make_missing, images, self._threads):
+            future.result()
         self._encode(images)
 
     def store(self, images: Sequence[EncodedImage[Key]]) -> None:
@@ -221,7 +221,7 @@ class FeaturePipeline:
             if image.new and image.error is None and image.task.image_id is None
             for recipe in image.task.recipes
         }
-        stored = [each.half() if self._form == "float16" else each for each in new.values()]
+        stored = [tensor.half() if self._form == "float16" else tensor for tensor in new.values()]
         for key, features in zip(new, to_host(stored), strict=True):
             self._cache.put(key, features.numpy())
 
@@ -241,23 +241,23 @@ class FeaturePipeline:
             raise error
         source = task.source()
         if isinstance(source, ImageFeatures):
-            given = to_device(torch.from_numpy(source.views), self._backbone.device, self._backbone.dtype)
-            image.features = {recipe.kind: given for recipe in task.recipes}
+            features = to_device(torch.from_numpy(source.views), self._backbone.device, self._backbone.dtype)
+            image.features = {recipe.kind: features for recipe in task.recipes}
             return
         file = None if cache is None else file_key(source)
-        known = None if cache is None or file is None else cache.digest(file)
-        if known is not None and not task.keep_image:
-            image.digest, image.features = known, self._cached(task, known)
+        digest = None if cache is None or file is None else cache.digest(file)
+        if digest is not None and not task.keep_image:
+            image.digest, image.features = digest, self._cached(task, digest)
             if len(image.features) == len(task.recipes):
                 return
         begun = time.perf_counter()
         image.opened = opened, image.digest = open_with_digest(source, urls=task.urls)
         self.note([task], "decode", begun)
-        if cache is not None and file is not None and known != image.digest:
+        if cache is not None and file is not None and digest != image.digest:
             cache.put_digest(file, image.digest)
         image.features = self._cached(task, image.digest)
-        unknown = [recipe for recipe in task.recipes if recipe.kind not in image.features]
-        image.missing = {recipe.kind: min((recipe.n_views, *recipe.rounds)) for recipe in unknown}
+        uncached = [recipe for recipe in task.recipes if recipe.kind not in image.features]
+        image.missing = {recipe.kind: min((recipe.n_views, *recipe.rounds)) for recipe in uncached}
         self._make_missing(image)
         again = task.keep_image or any(recipe.rounds for recipe in task.recipes)
         if not again or opened.width * opened.height > _MAX_RETAINED_PIXELS:
@@ -300,12 +300,12 @@ class FeaturePipeline:
         )
         if self._form == "float16":
             features = features.half()
-        encoded = iter(features.split([len(each) for each in new]))
+        encoded = iter(features.split([len(views) for views in new]))
         for image in pending:
             for kind in image.pixels:
-                own = next(encoded).to(self._backbone.dtype)
-                known = image.features.get(kind)
-                image.features[kind] = own if known is None else torch.cat([known, own])
+                added = next(encoded).to(self._backbone.dtype)
+                before = image.features.get(kind)
+                image.features[kind] = added if before is None else torch.cat([before, added])
             image.pixels, image.new = {}, True
         self.note((image.task for image in pending), "encode", begun)
         return images
@@ -319,17 +319,17 @@ class FeaturePipeline:
 
     def _cached(self, task: ImageTask[Key], digest: str) -> dict[str, Tensor]:
         """Return the cached features by kind of views; for a recipe with rounds, of all cached rounds."""
-        found: dict[str, Tensor] = {}
+        cached: dict[str, Tensor] = {}
         if self._cache is None or task.image_id is not None:
-            return found
+            return cached
         for recipe in task.recipes:
             features = self._cache.get(self._key(task, recipe, digest))
             stored = 0 if features is None else len(features)
             count = max((n for n in (*recipe.rounds, recipe.n_views) if n <= stored), default=0)
             if features is not None and count:
-                own = torch.from_numpy(np.array(features[:count]))
-                found[recipe.kind] = to_device(own, self._backbone.device, self._backbone.dtype)
-        return found
+                tensor = torch.from_numpy(np.array(features[:count]))
+                cached[recipe.kind] = to_device(tensor, self._backbone.device, self._backbone.dtype)
+        return cached
 
     def _key(self, task: ImageTask[Key], recipe: ViewRecipe, digest: str) -> str:
         return feature_key(self._backbone, recipe, task.seed, self._form, digest)
@@ -372,12 +372,13 @@ def embed(
     """
     recipe = views if isinstance(views, ViewRecipe) else ViewRecipe(n_views=views)
     tasks = (
-        ImageTask(each.shown, each.source, [recipe], seed, each.image_id, urls=urls) for each in image_inputs(images)
+        ImageTask(image.shown, image.source, [recipe], seed, image.image_id, urls=urls)
+        for image in image_inputs(images)
     )
-    for _, found in FeaturePipeline(backbone, threads=workers)(tasks):
-        if isinstance(found, OtptError):
-            yield found
+    for _, encoded in FeaturePipeline(backbone, threads=workers)(tasks):
+        if isinstance(encoded, OtptError):
+            yield encoded
             continue
-        features = found.features[recipe.kind]
+        features = encoded.features[recipe.kind]
         mean = features[0] if len(features) == 1 else features.mean(dim=0)
         yield (mean / mean.norm() if len(features) > 1 else mean).cpu().numpy()

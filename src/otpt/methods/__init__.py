@@ -57,7 +57,7 @@ from otpt.methods.preparation import (
     register_system,
     text_state,
 )
-from otpt.methods.protocol import DEFAULT_METHOD, EXAMPLES_METHOD, MULTI_LABEL, Protocol, plain
+from otpt.methods.protocol import DEFAULT_METHOD, EXAMPLES_METHOD, MULTI_LABEL, Protocol, plain, refuse_no_methods
 from otpt.methods.stages import KEPT_INIT, Output
 from otpt.methods.task import Task, Texts
 from otpt.plugins import load_plugin
@@ -112,6 +112,7 @@ __all__ = [
     "published_names",
     "read_attributes",
     "refuse_features",
+    "refuse_no_methods",
     "register_init",
     "register_methods",
     "register_system",

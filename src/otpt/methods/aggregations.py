@@ -120,22 +120,22 @@ def zero(logits: Tensor, logit_scale: float, vote_ratio: Fraction = 0.3, vote_te
     """
     order = view_entropies(logits).argsort(stable=True)
     count = fraction_of(len(logits), vote_ratio)
-    voters, others = logits[order[:count]], logits[order[count:]]
+    voters, remaining = logits[order[:count]], logits[order[count:]]
     if vote_temperature == 0:
         votes = torch.zeros_like(voters[0]).index_add(0, voters.argmax(dim=1), torch.ones_like(voters[:, 0]))
     else:
         votes = (voters / (logit_scale * vote_temperature)).softmax(dim=1).sum(dim=0)
     tied = votes == votes.max()
     if int(tied.sum()) > 1:
-        votes[_tie_break(tied, others if len(others) else voters)] += 1
+        votes[_tie_break(tied, remaining if len(remaining) else voters)] += 1
     return votes / votes.sum()
 
 
 def _tie_break(tied: Tensor, views: Tensor) -> Tensor:
     """Return the class of the first view (n, C) that is ``tied`` (C,), or else the first view's best tied class."""
     labels = views.argmax(dim=1)
-    found = labels[tied[labels]]
-    return found[0] if len(found) else views[0].masked_fill(~tied, -torch.inf).argmax()
+    candidates = labels[tied[labels]]
+    return candidates[0] if len(candidates) else views[0].masked_fill(~tied, -torch.inf).argmax()
 
 
 @aggregation(source="Zanella and Ben Ayed, CVPR 2024", only=FROM_FEATURES)
@@ -157,8 +157,8 @@ def mta(
         mta_lambda_q: how much views of the same prediction support each other.
         mta_lambda_y: how even the views' weights are.
     """
-    found, _ = mode(features, probabilities, bandwidths(features, mta_neighbours), mta_lambda_q, mta_lambda_y)
-    return (logit_scale * found @ adapted_text_features.mT).softmax(dim=-1)
+    centre, _ = mode(features, probabilities, bandwidths(features, mta_neighbours), mta_lambda_q, mta_lambda_y)
+    return (logit_scale * centre @ adapted_text_features.mT).softmax(dim=-1)
 
 
 def bandwidths(features: Tensor, neighbours: float) -> Tensor:
@@ -196,8 +196,8 @@ def mode(
             if (weights - before).norm() < TOLERANCE:
                 break
         for _ in range(ROUNDS):
-            own = kernel(centre) * weights
-            moved = own @ features  # normalising also removes the factor Σ K_i y_i
+            kernel_weights = kernel(centre) * weights
+            moved = kernel_weights @ features  # normalising also removes the factor Σ K_i y_i
             before, centre = centre, moved / moved.norm()
             if (centre - before).norm() < TOLERANCE:
                 break

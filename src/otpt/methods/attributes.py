@@ -37,16 +37,16 @@ def names_with_attributes(class_names: Sequence[str], attributes: Mapping[str, S
     """
     if not attributes:
         raise OtptError(
-            "A method needs attributes of the classes, but none were given; pass a file with --attributes "
-            "(in Python attributes={class: [attribute, …]})."
+            "A method needs attributes of the classes, but none were given; pass a file with --set "
+            "attributes=FILE, in Python get_method(…).override({'attributes': {class: [attribute, …]}})."
         )
     count = len(attributes.get(class_names[0], ()))
     for name in (*class_names, *attributes):
-        own = attributes.get(name, ())
-        texts = not isinstance(own, str) and all(isinstance(each, str) and each.strip() for each in own)
-        if name not in class_names or not texts or not own or len(own) != count:
+        texts = attributes.get(name, ())
+        valid = not isinstance(texts, str) and all(isinstance(text, str) and text.strip() for text in texts)
+        if name not in class_names or not valid or not texts or len(texts) != count:
             raise OtptError(
-                f"{name!r} has the attributes {own!r}; expected the same number of texts for each class, and for no "
+                f"{name!r} has the attributes {texts!r}; expected the same number of texts for each class, and for no "
                 "other name."
             )
     return tuple(f"{attribute.strip()} {name}" for name in class_names for attribute in attributes[name])

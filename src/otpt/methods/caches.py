@@ -497,10 +497,11 @@ def dpe(
 
 def _residual_step(loss: Callable[..., Tensor], prototypes: Sequence[Tensor], rate: float) -> list[Tensor]:
     """Return unit(P + R) of prototypes P after one AdamW step on residuals R from 0."""
-    zeros = [torch.zeros_like(each) for each in prototypes]
+    zeros = [torch.zeros_like(prototype) for prototype in prototypes]
     with torch.enable_grad():
-        residuals = [each.clone().requires_grad_() for each in zeros]
-        value = loss(*(normalize(own + each, dim=-1) for own, each in zip(prototypes, residuals, strict=True)))
+        residuals = [zero.clone().requires_grad_() for zero in zeros]
+        pairs = zip(prototypes, residuals, strict=True)
+        value = loss(*(normalize(prototype + residual, dim=-1) for prototype, residual in pairs))
     tuned = []
     for prototype, zero, gradient in zip(prototypes, zeros, torch.autograd.grad(value, residuals), strict=True):
         step = adamw_first_step(zero, gradient, learning_rate=rate, weight_decay=0.1, epsilon=1e-3)

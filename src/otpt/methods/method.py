@@ -133,10 +133,11 @@ class Method(Steps):
     caution: str = ""
 
     def __post_init__(self) -> None:
-        for each in fields(self):
-            _validated(self.name, each.name, getattr(self, each.name), _adapter(each.name), strict=True)
+        for attribute in fields(self):
+            name = attribute.name
+            _validated(self.name, name, getattr(self, name), _adapter(name), strict=True)
         for axis, value, registry in self._axes:
-            if not is_registered(value, registry):
+            if not is_registered(value, registry, "methods"):
                 raise unknown(axis, value, registry)
         # in the order of the loss: view objectives first, each kind in the order of the registry
         present = [name for name in OBJECTIVES if name in self.objectives]
@@ -152,7 +153,7 @@ class Method(Steps):
         """Restore a pickled method; another process may not have imported the plugin that it needs."""
         self.__dict__.update(state)
         for _, value, registry in self._axes:
-            is_registered(value, registry)
+            is_registered(value, registry, "methods")
 
     @property
     def _axes(self) -> list[tuple[str, str, Mapping[str, object]]]:
@@ -209,13 +210,13 @@ class Method(Steps):
         for name, value in self.settings.items():
             key = name.replace("-", "_")
             if key not in settings:
-                shown = [each.replace("_", "-") for each in settings]
+                shown = [setting.replace("_", "-") for setting in settings]
                 raise unknown(f"setting of method {self.name!r}:", name.replace("_", "-"), shown)
             adapter = settings[key].adapter
             if isinstance(value, Mapping) and key not in inputs:
                 if not (set(FAMILIES) <= set(value) or OTHERS in value):
                     raise self._missing_numbers(name, value, f", one for {OTHERS!r}")
-                values[key] = {each: _validated(self.name, name, number, adapter) for each, number in value.items()}
+                values[key] = {place: _validated(self.name, name, number, adapter) for place, number in value.items()}
             else:
                 values[key] = _validated(self.name, name, value, adapter)
         return values
@@ -234,11 +235,11 @@ class Method(Steps):
     @property
     def input_settings(self) -> dict[str, Setting]:
         """Inputs of its init and system, by name."""
-        return {name: setting for each in self.preparations for name, setting in each.settings().items()}
+        return {name: setting for preparation in self.preparations for name, setting in preparation.settings().items()}
 
     @property
     def _function_settings(self) -> dict[str, Setting]:
-        return {name: setting for each in self.functions for name, setting in each.settings.items()}
+        return {name: setting for function in self.functions for name, setting in function.settings.items()}
 
     @cached_property
     def prepared(self) -> Preparation:
@@ -334,7 +335,7 @@ class Method(Steps):
             return None
         of_objectives = {name for objective in self.objectives for name in OBJECTIVES[objective].settings}
         settings = self.settings_for(family, dataset).items()
-        steps = {each.name: getattr(self, each.name) for each in fields(Steps)}
+        steps = {step_field.name: getattr(self, step_field.name) for step_field in fields(Steps)}
         steps["learning_rate"] = float(number_for(self.learning_rate, family))
         return TuningConfig(
             tuple((name, float(number_for(weight, family))) for name, weight in self.objectives.items()),
@@ -371,7 +372,7 @@ class Method(Steps):
     @property
     def _settable(self) -> list[str]:
         weights = [*(["lambda", "weight"] if self._regularisers else []), *self.objectives]
-        steps = [each.name for each in fields(Steps)] if self.objectives else []
+        steps = [step_field.name for step_field in fields(Steps)] if self.objectives else []
         temperature = ["temperature"] if self.calibrate == "temperature" else []
         names = [*weights, *self.defaults, *self.input_settings, *steps, "calibrate", *temperature]
         return [name.replace("_", "-") for name in names]
@@ -402,7 +403,7 @@ class Method(Steps):
         if key != "calibrate":
             return self.replace(**{key: _validated(self.name, name, value, _adapter(key))})
         calibrate = _validated(self.name, name, value, TypeAdapter(str))
-        if not is_registered(calibrate, CALIBRATIONS):
+        if not is_registered(calibrate, CALIBRATIONS, "methods"):
             raise unknown("calibrator", calibrate, CALIBRATIONS)
         without = replace(self, calibrate=calibrate, settings={}, temperature=None)
         remaining = {**without.defaults, **without.input_settings}
@@ -422,7 +423,7 @@ def _validated(method: str, name: str, value: object, adapter: TypeAdapter[_Valu
         return adapter.validate_python(value, strict=strict)
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join([name.replace("_", "-"), *(str(each) for each in first["loc"][:1])])
+        where = ".".join([name.replace("_", "-"), *(str(part) for part in first["loc"][:1])])
         expected = first["msg"].replace("Input should be ", "")
         raise OtptError(f"Method {method!r}: {where} is {first['input']!r:.80}; expected {expected}.") from None
 

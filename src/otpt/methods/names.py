@@ -79,13 +79,13 @@ register_methods(tomllib.loads(resources.files(__package__).joinpath("methods.to
 
 def published_names() -> tuple[str, ...]:
     """Return the names of the methods in the O-TPT paper, including baselines and combinations."""
-    load_installed_plugins()
+    load_installed_plugins("methods")
     return tuple(_NAMES["published"])
 
 
 def field_names() -> tuple[str, ...]:
     """Return the names of the published methods that are not in the O-TPT paper."""
-    load_installed_plugins()
+    load_installed_plugins("methods")
     return tuple(_NAMES["field"])
 
 
@@ -101,7 +101,7 @@ def field_methods() -> Mapping[str, Method]:
 
 def known_parts() -> Mapping[str, Part]:
     """Return all built-in and registered parts by name, ordered by axis."""
-    load_installed_plugins()
+    load_installed_plugins("methods")
     named = [name for name in _NAMES["parts"] if name in PARTS]
     ordered = [*named, *(name for name in PARTS if name not in named)]
     return {name: PARTS[name] for axis in AXES for name in ordered if PARTS[name].axis == axis}
@@ -115,7 +115,7 @@ def compose(name: str) -> Method:
     >>> compose("O-TPT[lambda=6]").objectives["orthogonality"]
     6.0
     """
-    named = [_split(each, name) for each in _PLUS.split(name)]
+    named = [_split(text, name) for text in _PLUS.split(name)]
     name = "+".join(f"{part.name}[{brackets}]" if brackets else part.name for part, brackets in named)
     parts = [part for part, _ in named]
     if len(parts) > 1 or parts[0].needs:
@@ -130,9 +130,9 @@ def compose(name: str) -> Method:
     if values.get("adapt") == NONE:
         values["adapt"] = CONTEXT  # without objectives
     for part in parts:
-        objectives = {part.rename.get(each, each): weight for each, weight in objectives.items()}
-        objectives = {each: weight for each, weight in objectives.items() if each not in part.drop}
-        objectives |= {each: weight for each, weight in part.weights.items() if each in objectives}
+        objectives = {part.rename.get(objective, objective): weight for objective, weight in objectives.items()}
+        objectives = {objective: weight for objective, weight in objectives.items() if objective not in part.drop}
+        objectives |= {objective: weight for objective, weight in part.weights.items() if objective in objectives}
     values["summary"] = " ".join(part.summary for part in parts)
     values["source"] = "; ".join(dict.fromkeys(part.source for part in parts if part.source))
     values["caution"] = " ".join(dict.fromkeys(part.caution for part in parts if part.caution))
@@ -149,12 +149,12 @@ def _split(text: str, name: str) -> tuple[Part, str]:
     if match is None:
         raise OtptError(f"The method name {name!r} has misplaced brackets; expected a name such as 'o-tpt[lambda=6]'.")
     part = match[1].strip().lower()
-    if is_registered(part, PARTS):
+    if is_registered(part, PARTS, "methods"):
         return PARTS[part], ",".join(_trimmed(item) for item in (match[2] or "").split(","))
     near = difflib.get_close_matches(part, PARTS, n=3, cutoff=0.5)
     hint = f" Did you mean: {', '.join(near)}?" if near else ""
-    given = f"method {part!r}" if text == name else f"part {part!r} of the method {name!r}"
-    raise OtptError(f"Unknown {given}.{hint} 'otpt methods' lists all parts; they are joined by '+'.")
+    shown = f"method {part!r}" if text == name else f"part {part!r} of the method {name!r}"
+    raise OtptError(f"Unknown {shown}.{hint} 'otpt methods' lists all parts; they are joined by '+'.")
 
 
 def _trimmed(item: str) -> str:
@@ -164,17 +164,17 @@ def _trimmed(item: str) -> str:
 
 def _settings(part: Part, brackets: str, name: str) -> dict[str, str]:
     """Parse settings in brackets; ``weight`` refers to the objective of the part."""
-    found: dict[str, str] = {}
+    settings: dict[str, str] = {}
     for item in filter(None, brackets.split(",")):
         key, equals, value = item.partition("=")
         if not (key and equals and value):
             raise OtptError(f"The method name {name!r} has {item!r} in brackets; expected settings such as lambda=6.")
         if key == "weight" and part.objectives:
-            regularisers = [each for each in part.objectives if OBJECTIVES[each].on == TEXTS]
-            own = regularisers or list(part.objectives)
-            key = own[0] if len(own) == 1 else key
-        found[key] = value
-    return found
+            regularisers = [objective for objective in part.objectives if OBJECTIVES[objective].on == TEXTS]
+            candidates = regularisers or list(part.objectives)
+            key = candidates[0] if len(candidates) == 1 else key
+        settings[key] = value
+    return settings
 
 
 def _check_parts(name: str, parts: Sequence[Part]) -> None:
@@ -196,8 +196,8 @@ def _check_parts(name: str, parts: Sequence[Part]) -> None:
                 raise conflict(other, part, f"{other.name} adapts nothing")
             if part.needs and part.needs in other.drop:
                 raise conflict(other, part, f"{other.name} removes the {part.needs}, which {part.name} needs")
-        added = {each for other in parts if other is not part for each in other.objectives}
-        if part.needs and not any(part.needs in (each, OBJECTIVES[each].on) for each in added):
+        added = {objective for other in parts if other is not part for objective in other.objectives}
+        if part.needs and not any(part.needs in (objective, OBJECTIVES[objective].on) for objective in added):
             such_as, what = ("o-tpt", "a regulariser") if part.needs == TEXTS else ("tpt", f"the {part.needs}")
             raise OtptError(
                 f"The method {name!r} has {part.name!r}, which needs a method with {what}; join it with one, such as "
@@ -223,15 +223,15 @@ def get_method(name: str | Method) -> Method:
     if match is None:
         return compose(name)
     path, inner, brackets = match.groups()
-    found = load_methods(path)
-    if inner is None and len(found) != 1:
-        raise OtptError(f"{path} contains {len(found)} methods ({', '.join(found)}); select one with {path}:NAME.")
-    inner = next(iter(found)) if inner is None else inner
-    if inner not in found:
-        raise unknown("method", inner, found)
+    methods = load_methods(path)
+    if inner is None and len(methods) != 1:
+        raise OtptError(f"{path} contains {len(methods)} methods ({', '.join(methods)}); select one with {path}:NAME.")
+    inner = next(iter(methods)) if inner is None else inner
+    if inner not in methods:
+        raise unknown("method", inner, methods)
     if not brackets:
-        return found[inner]
-    changed = found[inner].override(_settings(Part(inner, "adapt"), brackets, name))
+        return methods[inner]
+    changed = methods[inner].override(_settings(Part(inner, "adapt"), brackets, name))
     return replace(changed, name=f"{inner}[{brackets}]")
 
 
@@ -239,11 +239,11 @@ def get_methods(names: Iterable[str | Method]) -> tuple[Method, ...]:
     """Return several distinct methods by name."""
     if isinstance(names, str):
         raise OtptError(f"The methods are the string {names!r}; expected a list of names, such as [{names!r}].")
-    found = tuple(get_method(name) for name in names)
-    repeated = [name for name, times in Counter(method.name for method in found).items() if times > 1]
+    methods = tuple(get_method(name) for name in names)
+    repeated = [name for name, times in Counter(method.name for method in methods).items() if times > 1]
     if repeated:
         raise OtptError(f"Method {repeated[0]!r} is given twice; remove one of them.")
-    return found
+    return methods
 
 
 def load_methods(path: str | Path) -> Mapping[str, Method]:
@@ -282,7 +282,7 @@ def method_of_table(name: str, table: Mapping[str, object], origin: str) -> Meth
     values = {key.replace("-", "_"): value for key, value in table.items()}
     if len(values) < len(table):
         raise OtptError(f"{origin}: method {name!r} spells a key with both - and _; use one of them.")
-    keys = [each.name for each in fields(Method) if each.name != "name"]
+    keys = [field.name for field in fields(Method) if field.name != "name"]
     for key in values:
         if key not in keys:
             raise unknown(f"key of {origin}: method {name!r}:", key, keys)

@@ -261,17 +261,17 @@ class _Graph:
         """Add an image (D,) and update the neighbour lists; among equal cosines the earlier image ranks first."""
         weighted = normalize(self._coordinates * feature, dim=0)[None]
         self.weighted = torch.cat([self.weighted, weighted])
-        own = self.weighted @ normalize(feature, dim=0)
-        self.near, self.cosines = self._inserted(own[:-1])
-        order = own.argsort(descending=True, stable=True)[: self._neighbours]
+        cosines = self.weighted @ normalize(feature, dim=0)
+        self.near, self.cosines = self._inserted(cosines[:-1])
+        order = cosines.argsort(descending=True, stable=True)[: self._neighbours]
         missing = self._neighbours - len(order)
         self.near = torch.cat([self.near, pad(order, (0, missing))[None]])
-        padded = pad(own[order], (0, missing), value=-torch.inf)
+        padded = pad(cosines[order], (0, missing), value=-torch.inf)
         self.cosines = torch.cat([self.cosines, padded[None]])
         nearest = (text_features @ feature).topk(texts)
         self.texts = torch.cat([self.texts.view(-1, texts), nearest.indices[None]])
         self.of_texts = torch.cat([self.of_texts.view(-1, texts), nearest.values.clamp(min=0)[None] ** _POWER])
-        self._own = own
+        self._own = cosines
 
     def _inserted(self, cosines: Tensor) -> tuple[Tensor, Tensor]:
         """Return the neighbour lists after inserting an image with cosines (t,) to all others."""
@@ -290,11 +290,11 @@ class _Graph:
         images, flat = len(near), near.flatten()
         degrees = (weights.sum(dim=1) + of_texts.sum(dim=1)).index_add(0, flat, weights.flatten())
         text_degrees = weights.new_zeros(self._classes).index_add(0, texts.flatten(), of_texts.flatten())
-        own, roots = 1 / (degrees.sqrt() + _EPSILON), 1 / (text_degrees.sqrt() + _EPSILON)
+        inverse_roots, text_inverse_roots = 1 / (degrees.sqrt() + _EPSILON), 1 / (text_degrees.sqrt() + _EPSILON)
         from_texts = weights.new_zeros(images, self._classes)
-        from_texts.scatter_add_(1, texts, of_texts * own[:, None] * roots[texts])
+        from_texts.scatter_add_(1, texts, of_texts * inverse_roots[:, None] * text_inverse_roots[texts])
         rows = torch.arange(images, device=near.device).repeat_interleave(near.shape[1])
-        values = weights.flatten() * own[rows] * own[flat]
+        values = weights.flatten() * inverse_roots[rows] * inverse_roots[flat]
         both = torch.stack([torch.cat([rows, flat]), torch.cat([flat, rows])])
         values = torch.cat([values, values])
         edges = torch.sparse_coo_tensor(both, values, (images, images), check_invariants=False).coalesce()

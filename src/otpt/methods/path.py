@@ -55,10 +55,6 @@ class TunedImages:
     scores: Scores
     rows: Mapping[int, int]
 
-    def image(self, index: int) -> Scores:
-        """Return the scores of an image of the batch."""
-        return self.scores.image(self.rows[index])
-
 
 class PromptGroup:
     """Methods under one prompt state; see :class:`otpt.methods.preparation.Group`.
@@ -205,7 +201,8 @@ class PromptGroup:
             return stage.adapt(state, self.state, self._stream_states.setdefault(method.name, {}))
         if not method.tunes:
             return state
-        return replace(state, scores=tuned[self._configs[method.name]].image(index))
+        images = tuned[self._configs[method.name]]
+        return replace(state, scores=images.scores.image(images.rows[index]))
 
     def _tune(
         self,

@@ -266,7 +266,8 @@ def check_fit(
 def _check_backbone(backbone: Backbone, task: Task, method: Method) -> None:
     needs_texts = method.preparation.needs_text_encoder
     features_only = isinstance(task.texts, TextFeatures) or (task.examples is not None and not task.examples.texts)
-    has_texts = has_text_encoder(backbone) or (features_only and hasattr(backbone, "text"))
+    needs_no_encoder = features_only or not task.classes
+    has_texts = has_text_encoder(backbone) or (needs_no_encoder and hasattr(backbone, "text"))
     if has_texts != needs_texts:
         needed = "a CLIP-like model with a text tower" if needs_texts else "an image-only model"
         raise OtptError(f"Method {method.name!r} needs {needed}; choose one instead of {backbone.name!r}.")
@@ -299,7 +300,7 @@ def refuse_features(methods: Sequence[Method], origin: str, views: int = 1, prot
     """Raise an :class:`OtptError` for a method that needs more than the features of ``views`` views."""
     place = (protocol or Protocol()).place
     for method in methods:
-        if method.prepared.needs_image or not method.preparation.needs_features:
+        if not method.preparation.needs_features or method.prepared.needs_image:
             raise OtptError(f"Method {method.name!r} needs pixels of images, but {origin!r} contains only features.")
         if views == 1 and method.needs_views(*place):
             raise OtptError(

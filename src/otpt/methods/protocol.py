@@ -11,7 +11,7 @@ from typing import ClassVar, Literal, SupportsIndex
 
 from pydantic import Field, InstanceOf, field_serializer, field_validator, model_validator
 
-from otpt.errors import OtptError
+from otpt.errors import OtptError, unknown
 from otpt.files import Json
 from otpt.methods.method import Method, Methods
 from otpt.methods.names import get_method, get_methods, method_of_table
@@ -95,6 +95,8 @@ class Protocol(Frozen):
     def _read(cls, values: dict[str, object]) -> dict[str, object]:
         values = dict(values)
         join_spelling(values, "method", "methods")
+        if values.get("views", 0) is None:
+            del values["views"]
         if values.get("budget") is not None and "views" in values:
             raise OtptError(
                 f"Both views ({values['views']!r:.80}) and a budget ({values['budget']!r}) are set; pass only one of "
@@ -118,7 +120,7 @@ class Protocol(Frozen):
         if isinstance(value, ViewRecipe):
             return value
         if isinstance(value, Mapping):
-            return make(**{name: tuple(v) if isinstance(v, list) else v for name, v in value.items()})
+            return _recipe_of_table(value)
         return make(n_views=value).n_views
 
     @field_validator("seed", mode="before")
@@ -134,6 +136,8 @@ class Protocol(Frozen):
 
     @field_serializer("views", when_used="json")
     def _views_to_json(self, value: int | ViewRecipe) -> Json:
+        if self.budget is not None:
+            return None  # the budget decides
         if isinstance(value, int):
             return value
         recipe = {field.name: getattr(value, field.name) for field in fields(value)}
@@ -151,13 +155,18 @@ class Protocol(Frozen):
             return ViewRecipe.within(self.budget)
         return self.views if isinstance(self.views, ViewRecipe) else ViewRecipe(n_views=self.views)
 
+    def replace(self, **changes: object) -> Protocol:
+        """Return a validated copy with some fields changed; views and a budget replace each other."""
+        values = {name: getattr(self, name) for name in self.model_fields_set}
+        if changes.get("views") is not None:
+            values.pop("budget", None)
+        if changes.get("budget") is not None:
+            values.pop("views", None)
+        return Protocol(**{**values, **changes})
+
     def with_recipe(self, recipe: ViewRecipe) -> Protocol:
         """Return a copy with another view recipe, also in place of a budget."""
-        return self.replace(views=recipe, budget=None) if self.budget is None else self._without_budget(recipe)
-
-    def _without_budget(self, recipe: ViewRecipe) -> Protocol:
-        values = {name: getattr(self, name) for name in self.model_fields_set if name != "budget"}
-        return Protocol(**{**values, "views": recipe})
+        return self.replace(views=recipe)
 
     def for_task(self, task: Task) -> Protocol:
         """Return a copy with the default method of the task if no methods are set; check that the two fit."""
@@ -212,6 +221,23 @@ class Protocol(Frozen):
             same = recipe == other or min(recipe.n_views, other.n_views) == 1
             recipes[recipe.kind] = largest if same else largest.of(largest.n_views)
         return tuple(recipes.values())
+
+
+def _recipe_of_table(table: Mapping[str, object]) -> ViewRecipe:
+    """Return the view recipe of a table, as in JSON and TOML."""
+    names = [field.name for field in fields(ViewRecipe)]
+    for name in table:
+        if name not in names:
+            raise unknown("setting of the views", str(name), names)
+    values = {name: tuple(value) if isinstance(value, list) else value for name, value in table.items()}
+    return ViewRecipe(**values)  # type: ignore[arg-type]  # validated there
+
+
+def refuse_no_methods(keywords: Mapping[str, object]) -> None:
+    """Raise an :class:`OtptError` for an empty list of methods that a user gave."""
+    methods = keywords.get("methods")
+    if isinstance(methods, Sequence) and len(methods) == 0:
+        raise OtptError("methods is empty; expected at least one method, or none of this setting for the default.")
 
 
 def method_to_json(method: Method) -> Json:

@@ -107,10 +107,10 @@ def in_passes(function: Callable[..., Tensor | tuple[Tensor, ...]], *inputs: Ten
     rows = len(inputs[0])
     for start in range(0, rows, size):
         # created on the device to avoid a synchronisation
-        indices = (torch.arange(start, start + size, device=each.device).clamp(max=rows - 1) for each in inputs)
-        found = function(*(each[index] for each, index in zip(inputs, indices, strict=True)))
-        found = (found,) if isinstance(found, Tensor) else found
-        outputs.append([each[: rows - start] for each in found])
+        indices = (torch.arange(start, start + size, device=tensor.device).clamp(max=rows - 1) for tensor in inputs)
+        results = function(*(tensor[index] for tensor, index in zip(inputs, indices, strict=True)))
+        results = (results,) if isinstance(results, Tensor) else results
+        outputs.append([tensor[: rows - start] for tensor in results])
     return tuple(torch.cat(parts) if len(parts) > 1 else parts[0] for parts in zip(*outputs, strict=True))
 
 
@@ -241,14 +241,17 @@ class PromptState:
 
     def scores(self, views: Tensor, texts: Tensor, *, all_views: bool) -> Scores:
         """Score images (B, V, D) with texts (m·B, T, D), one by one, since rounding depends on the product's size."""
-        pairs = [(views[i % len(views)], own) for i, own in enumerate(texts)]
+        pairs = [(views[i % len(views)], features) for i, features in enumerate(texts)]
         of_classes = self.class_features(texts)
+        view_logits = None
+        if all_views:
+            view_logits = torch.stack([self.logits(image, features) for image, features in pairs])
         return Scores(
-            logits=torch.stack([self.logits(image[:1], own)[0] for image, own in pairs]),
+            logits=torch.stack([self.logits(image[:1], features)[0] for image, features in pairs]),
             text_features=of_classes,
-            mean_cosine=torch.stack([mean_cosine(own) for own in of_classes]),
+            mean_cosine=torch.stack([mean_cosine(features) for features in of_classes]),
             skipped=torch.zeros(len(pairs), dtype=torch.bool, device=views.device),
-            view_logits=torch.stack([self.logits(image, own) for image, own in pairs]) if all_views else None,
+            view_logits=view_logits,
         )
 
     def linearise(self, contexts: Tensor | None, selected: Tensor) -> Point:
@@ -261,9 +264,10 @@ class PromptState:
 
         The cotangent on the text features is ∂L/∂E = scale · (∂L/∂ℓ)ᵀ V_S, a C×D matrix.
         """
-        cotangents = [self.logit_scale * each.mT @ image for each, image in zip(of_logits, selected, strict=True)]
-        (found,) = in_passes(self.linearisation.vjp, torch.stack(cotangents), size=self.contexts_per_pass)
-        return found
+        pairs = zip(of_logits, selected, strict=True)
+        cotangents = [self.logit_scale * cotangent.mT @ image for cotangent, image in pairs]
+        (gradient,) = in_passes(self.linearisation.vjp, torch.stack(cotangents), size=self.contexts_per_pass)
+        return gradient
 
     def text_objective(
         self, name: str, text_features: Tensor, settings: Mapping[str, object], initial: Tensor | None = None
@@ -284,8 +288,8 @@ class PromptState:
                     value = self.text_objective(objective, features, used).sum()
                 (cotangent,) = torch.autograd.grad(value, features)
                 gradient = self.linearisation.vjp(cotangent)[0].flatten()
-                others = self.init.numel() - len(gradient)  # parts of the context that the texts do not depend on
-                self._text_gradients[key] = F.pad(gradient, (0, others)).view_as(self.init)
+                padding = self.init.numel() - len(gradient)  # parts of the context that the texts do not depend on
+                self._text_gradients[key] = F.pad(gradient, (0, padding)).view_as(self.init)
         return self._text_gradients[key]
 
     def encode_shared(self, key: Hashable, context: Tensor) -> Tensor:
@@ -416,22 +420,22 @@ def state_of_texts(
 ) -> PromptState:
     """Prepare text features (C, D), or an encoder at an initial context (n, W), without a backbone."""
     if isinstance(texts, Tensor):
-        found, init = texts.detach(), texts.new_empty(0, 1)
+        text_features, init = texts.detach(), texts.new_empty(0, 1)
     elif context is None or context.ndim != 2:
-        given = "no context" if context is None else f"a context of shape {tuple(context.shape)}"
-        raise OtptError(f"A context encoder was given with {given}; expected context= of shape (n, W).")
+        shown = "no context" if context is None else f"a context of shape {tuple(context.shape)}"
+        raise OtptError(f"A context encoder was given with {shown}; expected context= of shape (n, W).")
     else:
         with torch.no_grad():
-            found, init = texts(context), context.detach().clone()
-    if found.ndim != 2 or len(found) < 2 or found.shape[1] != views.shape[2]:
+            text_features, init = texts(context), context.detach().clone()
+    if text_features.ndim != 2 or len(text_features) < 2 or text_features.shape[1] != views.shape[2]:
         raise OtptError(
-            f"Text features have shape {tuple(found.shape)} and views {tuple(views.shape)}; expected (C, D) with at "
-            "least two classes, and (B, V, D)."
+            f"Text features have shape {tuple(text_features.shape)} and views {tuple(views.shape)}; expected (C, D) "
+            "with at least two classes, and (B, V, D)."
         )
-    encoder: PromptEncoder = FixedEncoder(F.normalize(found, dim=-1))
+    encoder: PromptEncoder = FixedEncoder(F.normalize(text_features, dim=-1))
     if not isinstance(texts, Tensor):
-        encoder = _FunctionEncoder(texts, len(found), found.device)
-    names, tunes = [str(i) for i in range(len(found))], not isinstance(texts, Tensor)
+        encoder = _FunctionEncoder(texts, len(text_features), text_features.device)
+    names, tunes = [str(i) for i in range(len(text_features))], not isinstance(texts, Tensor)
     return PromptState(
         names, encoder, init, logit_scale=logit_scale, logit_bias=logit_bias, contexts_per_pass=1, tunes=tunes
     )

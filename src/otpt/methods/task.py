@@ -74,6 +74,11 @@ class Task(Frozen):
             classes = class_names_of(values["groups"])
         if values.get("examples") is not None:
             examples = Examples.read(values["examples"], classes)
+            if classes and classes != examples.names:
+                raise OtptError(
+                    f"The classes are {classes!r:.200}, but the examples are of {examples.names!r:.200}; give examples "
+                    "of these classes."
+                )
             values["examples"], classes = examples, examples.names
         if values.get("groups") is not None:
             values["groups"] = Groups.read(cast("str | Groups", values["groups"]), classes)
@@ -82,6 +87,7 @@ class Task(Frozen):
     @model_validator(mode="after")
     def _check(self) -> Task:
         if self.classes:
+            self._check_texts()
             single = self.multi_label or (len(self.classes) == 1 and self.examples is None)
             check_class_names(self.classes, allow_duplicates=self.allow_duplicates, least=1 if single else 2)
         for name in ("groups", "examples"):
@@ -90,6 +96,21 @@ class Task(Frozen):
                     f"{name} cannot be combined with {self.question}; it requires exactly one label per image."
                 )
         return self
+
+    def _check_texts(self) -> None:
+        """Raise an :class:`OtptError` for texts of another number of classes."""
+        texts = self.texts
+        count = len(self.classes)
+        if isinstance(texts, Descriptions) and len(texts.texts) != count:
+            raise OtptError(
+                f"There are descriptions of {len(texts.texts)} classes and {count} class names; expected descriptions "
+                "of each class."
+            )
+
+    @field_serializer("classes", when_used="json")
+    def _classes_to_json(self, value: tuple[str, ...]) -> Json:
+        by_examples = self.examples is not None and not self.examples.texts
+        return [] if by_examples else list(value)  # class names next to examples would be texts
 
     @field_serializer("texts", "examples", "groups", when_used="json")
     def _to_json(self, value: Texts | Examples | Groups | None) -> Json:
@@ -123,7 +144,7 @@ def _read_described_classes(values: dict[str, object]) -> None:
         )
     if "descriptions" in values:
         raise OtptError("classes with descriptions and descriptions cannot be combined; pass only one of them.")
-    values["descriptions"] = Descriptions(list(described.values()))
+    values["descriptions"] = Descriptions.read({"descriptions": list(described.values())})
     values["classes"] = tuple(described)
 
 

@@ -64,26 +64,26 @@ def tune(
     if zero_shot is None:
         zero_shot = state.initial(views, starts).view_logits
         assert zero_shot is not None
-    found: dict[TuningConfig, Scores] = {}
+    scores: dict[TuningConfig, Scores] = {}
     gradients: dict[ViewObjective, Tensor] = {}
     steps: dict[TuningConfig, tuple[Tensor, Tensor]] = {}
     for config in dict.fromkeys(configs):
         if config.steps == 1 and not config.two_step and starts is None:  # closed form
             steps[config] = _one_step(state, views, zero_shot, config, gradients, cache)
         else:
-            found[config] = tune_many_steps(
+            scores[config] = tune_many_steps(
                 state, views, config, zero_shot=zero_shot, starts=starts, all_views=all_views
             )
-    own = [config for config in steps if config.weights_on(VIEWS) or state.moves_images]
-    if own:
-        together = state.predict(views, torch.cat([steps[config][0] for config in own]), all_views=all_views)
-        found |= zip(own, _split(together, len(views)) if len(own) > 1 else [together], strict=True)
+    on_views = [config for config in steps if config.weights_on(VIEWS) or state.moves_images]
+    if on_views:
+        together = state.predict(views, torch.cat([steps[config][0] for config in on_views]), all_views=all_views)
+        scores |= zip(on_views, _split(together, len(views)) if len(on_views) > 1 else [together], strict=True)
     for config, (contexts, skipped) in steps.items():
-        if config not in found:  # no view objectives: all images share one context
+        if config not in scores:  # no view objectives: all images share one context
             texts = state.encode_shared(config, contexts[0]).expand(len(views), -1, -1)
-            found[config] = state.scores(views, texts, all_views=all_views)
-        found[config] = replace(found[config], contexts=contexts, skipped=skipped)
-    return found
+            scores[config] = state.scores(views, texts, all_views=all_views)
+        scores[config] = replace(scores[config], contexts=contexts, skipped=skipped)
+    return scores
 
 
 def _one_step(
@@ -100,8 +100,8 @@ def _one_step(
     for name, weight in config.weights_on(VIEWS):
         component, count = OBJECTIVES[name], config.selected_count(views.shape[1])
         reference = config.reference if component.takes_range else ""
-        own = tuple((key, value) for key, value in config.settings if key in component.settings)
-        objective = ViewObjective(name, reference, count, config.selection, own)
+        used = tuple((key, value) for key, value in config.settings if key in component.settings)
+        objective = ViewObjective(name, reference, count, config.selection, used)
         if objective not in gradients:
             compute = _view_gradients if cache is None else partial(_cached_gradients, cache)
             gradients[objective] = compute(state, views, zero_shot, objective)
@@ -115,14 +115,14 @@ def _one_step(
 
 def _split(scores: Scores, images: int) -> list[Scores]:
     """Split the concatenated scores of several configs."""
-    fields = {name: each for name, each in vars(scores).items() if each is not None}
-    parts = zip(*(each.split(images) for each in fields.values()), strict=True)
+    fields = {name: tensor for name, tensor in vars(scores).items() if tensor is not None}
+    parts = zip(*(tensor.split(images) for tensor in fields.values()), strict=True)
     return [Scores(**dict(zip(fields, part, strict=True))) for part in parts]
 
 
 def failed_on(error: OtptError, names: Sequence[str], configs: Sequence[TuningConfig]) -> OtptError:
     """Add the names of the images to the error of a custom objective."""
-    if not any(OBJECTIVES[each].digest for config in configs for each, _ in config.weights):
+    if not any(OBJECTIVES[objective].digest for config in configs for objective, _ in config.weights):
         return error
     where = f"The image was {names[0]!r}" if len(names) == 1 else f"The images were {names[0]!r} to {names[-1]!r}"
     return OtptError(f"{error} {where}.")
@@ -140,7 +140,7 @@ class ViewObjective(NamedTuple):
 
 def _view_gradients(state: PromptState, views: Tensor, zero_shot: Tensor, objective: ViewObjective) -> Tensor:
     """Compute the gradient (B, n, W) of a view objective at θ₀ for each image."""
-    gradients, selected, own = [], [], []
+    gradients, selected, selected_logits = [], [], []
     for image, logits in zip(views, zero_shot, strict=True):
         chosen = SELECTED_BY[objective.selection](logits, objective.views)
         at_init = logits[chosen]
@@ -154,27 +154,30 @@ def _view_gradients(state: PromptState, views: Tensor, zero_shot: Tensor, object
             value = OBJECTIVES[objective.name](available, dict(objective.settings))
         gradients.append(torch.autograd.grad(value, leaf)[0])
         selected.append(image[chosen])
-        own.append(at_init)
-    return state.pull_back(torch.stack(gradients), torch.stack(selected), torch.stack(own))
+        selected_logits.append(at_init)
+    return state.pull_back(torch.stack(gradients), torch.stack(selected), torch.stack(selected_logits))
 
 
 def _cached_gradients(
     cache: FeatureCache, state: PromptState, views: Tensor, zero_shot: Tensor, objective: ViewObjective
 ) -> Tensor:
     """Return cached :func:`_view_gradients`, so that further one-step methods need no backward pass."""
-    keys = [gradient_key(state, each, objective) for each in to_host([views])[0]]
-    stored = {i: cache.get(key, kind="gradients") for i, key in enumerate(keys)}
+    keys = [gradient_key(state, image, objective) for image in to_host([views])[0]]
     device = state.init.device
-    found = {i: to_device(torch.from_numpy(np.array(own)), device) for i, own in stored.items() if own is not None}
-    missing = [i for i in stored if i not in found]
+    gradients: dict[int, Tensor] = {}
+    for i, key in enumerate(keys):
+        array = cache.get(key, kind="gradients")
+        if array is not None:
+            gradients[i] = to_device(torch.from_numpy(np.array(array)), device)
+    missing = [i for i in range(len(keys)) if i not in gradients]
     if missing:
         computed = _view_gradients(
             state, torch.stack([views[i] for i in missing]), torch.stack([zero_shot[i] for i in missing]), objective
         )
-        for i, gradient, own in zip(missing, computed, to_host([computed])[0], strict=True):
-            found[i] = gradient
-            cache.put(keys[i], own.numpy(), kind="gradients")
-    return torch.stack([found[i] for i in stored])
+        for i, gradient, on_host in zip(missing, computed, to_host([computed])[0], strict=True):
+            gradients[i] = gradient
+            cache.put(keys[i], on_host.numpy(), kind="gradients")
+    return torch.stack([gradients[i] for i in range(len(keys))])
 
 
 def gradient_key(state: PromptState, views: Tensor, objective: ViewObjective) -> str:
@@ -213,9 +216,9 @@ def _tune_pass(
 ) -> tuple[Tensor, Tensor]:
     """Tune the contexts (b, n, W) of one pass of images; return them and a mask (b,) of non-finite gradients."""
     chosen = SELECTED_BY[config.selection](zero_shot, config.selected_count(images.shape[1]))
-    selected, own = _gather(images, chosen), _gather(zero_shot, chosen)
-    cosines = (own - state.logit_bias) / state.logit_scale
-    at_init = {"zero_shot": own, "cosines": cosines, "all_views": zero_shot}
+    selected, selected_logits = _gather(images, chosen), _gather(zero_shot, chosen)
+    cosines = (selected_logits - state.logit_bias) / state.logit_scale
+    at_init = {"zero_shot": selected_logits, "cosines": cosines, "all_views": zero_shot}
     clean = logit_range(zero_shot[:, 0]) if config.reference == "clean" else None
 
     at_start = state.linearise(start, selected)

@@ -119,8 +119,8 @@ def _adte_mean(logits: Tensor, orders: Tensor | None, ratio: float) -> Tensor:
     probabilities = logits.softmax(dim=-1)
     scores = view_entropies(logits) if orders is None else (probabilities.pow(orders) / (1 - orders)).sum(dim=1)
     chosen = scores.argsort(stable=True)[: fraction_of(len(logits), ratio)]
-    found = probabilities[chosen].mean(dim=0).clamp(min=torch.finfo(logits.dtype).tiny).log()
-    return in_first_row(found, logits.log_softmax(dim=-1))
+    mean = probabilities[chosen].mean(dim=0).clamp(min=torch.finfo(logits.dtype).tiny).log()
+    return in_first_row(mean, logits.log_softmax(dim=-1))
 
 
 def class_orders(bank: Tensor, present: Tensor) -> Tensor:

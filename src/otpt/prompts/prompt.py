@@ -270,9 +270,9 @@ class Descriptions:
     def __post_init__(self) -> None:
         texts = tuple((sentences,) if isinstance(sentences, str) else tuple(sentences) for sentences in self.texts)
         for position, sentences in enumerate(texts, start=1):
-            wrong = next((text for text in sentences if not isinstance(text, str) or not text.strip()), None)
-            if not sentences or wrong is not None:
-                problem = "no description" if not sentences else f"the description {wrong!r}"
+            wrong = [text for text in sentences if not isinstance(text, str) or not text.strip()]
+            if not sentences or wrong:
+                problem = f"the description {wrong[0]!r}" if wrong else "no description"
                 raise OtptError(f"Class {position} of {len(texts)} has {problem}; expected one or more sentences.")
         object.__setattr__(self, "texts", texts)
 
@@ -289,9 +289,9 @@ class Descriptions:
         texts, name = value["descriptions"], value.get("name", cls.name)
         if not isinstance(texts, list | tuple):
             raise OtptError(f"The descriptions are {_short(texts)}; expected a list with sentences per class.")
-        wrong = next((sentences for sentences in texts if not isinstance(sentences, str | list | tuple)), None)
-        if wrong is not None:
-            raise OtptError(f"The descriptions of a class are {_short(wrong)}; expected one or more sentences.")
+        wrong = [sentences for sentences in texts if not isinstance(sentences, str | list | tuple)]
+        if wrong:
+            raise OtptError(f"The descriptions of a class are {_short(wrong[0])}; expected one or more sentences.")
         if not isinstance(name, str):
             raise OtptError(f"The name of the descriptions is {_short(name)}; expected a string such as 'mine'.")
         return cls(texts, name)

@@ -14,7 +14,7 @@ from typing import ClassVar, TypeVar
 from otpt.errors import OtptError, unknown
 from otpt.metrics import get_metric
 from otpt.metrics.bootstrap import check_level
-from otpt.plugins import REPORTS, load_installed_plugins, restorable
+from otpt.plugins import PLUGINS, load_installed_plugins, restorable
 from otpt.report.formats import Table
 from otpt.report.results import Results, check_names
 from otpt.report.selection import all_groups, choose
@@ -151,11 +151,11 @@ def _register(kind: str, registry: dict[str, _Entry], name: str, entry: _Entry, 
 
 def _get(kind: str, registry: Mapping[str, _Entry], name: str | None) -> _Entry:
     """Return an entry by name, or the default, after importing the installed plugins."""
-    load_installed_plugins(REPORTS)
+    load_installed_plugins("reports")
     if not registry:
         raise OtptError(
-            f"No {kind} is registered; expected an installed package with an entry point in {REPORTS!r}. Those of otpt "
-            "itself are found after 'pip install otpt'."
+            f"No {kind} is registered; expected an installed package with entry points of '{PLUGINS}.reports'. Those "
+            "of otpt itself are found after 'pip install otpt'."
         )
     if name is None:
         name = _DEFAULTS.get(kind, next(iter(registry)))

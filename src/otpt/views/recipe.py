@@ -85,6 +85,7 @@ _TYPES: dict[str, TypeAdapter[object]] = {
     "crop_ratio": TypeAdapter(tuple[_Positive, _Positive], config=_FINITE),
     "flip": TypeAdapter(Annotated[float, Field(ge=0, le=1)], config=_FINITE),
     "noise": TypeAdapter(Annotated[float, Field(ge=0)], config=_FINITE),
+    "rounds": TypeAdapter(tuple[int, ...], config=_FINITE),
 }
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from matplotlib.figure import Figure
 
 from otpt.errors import unknown
-from otpt.plugins import REPORTS, load_installed_plugins, restorable
+from otpt.plugins import load_installed_plugins, restorable
 from otpt.report.figures import bins, cosines, metrics
 from otpt.report.figures.bins import draw_before_after
 from otpt.report.figures.cosines import draw_similarity, pairwise_cosines
@@ -68,7 +68,7 @@ def register_figure(
 
 def figure_names() -> list[str]:
     """Return the names of all kinds of figures, including those of installed packages."""
-    load_installed_plugins(REPORTS)
+    load_installed_plugins("reports")
     return list(_FIGURES)
 
 
