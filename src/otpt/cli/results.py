@@ -116,7 +116,7 @@ class PaperOptions(o.Options):
 def table(
     *runs: o.Runs,
     layout: Annotated[
-        str | None, o.option("form of the table, such as main; a wrong name lists all", metavar="NAME")
+        str | None, o.option("layout of the table; a wrong name lists all (default: main)", metavar="NAME")
     ] = None,
     metrics: Annotated[o.Several, o.option("such as ece aurc (default: the layout's)", metavar="NAME")] = None,
     paper: PaperOptions = PaperOptions(),
