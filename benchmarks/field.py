@@ -27,8 +27,8 @@ from otpt.methods import get_method
 from otpt.metrics import METRICS
 from otpt.metrics.bootstrap import resample_weights
 from otpt.registry import STREAM
-from otpt.report import published
 from otpt.runs import Run
+from otpt_papers.papers import published
 
 Floats = npt.NDArray[np.float64]
 

@@ -1,4 +1,4 @@
-"""Packages that extend otpt through entry points: one made here from outside, one that is broken, and otpt_medical."""
+"""Packages that extend otpt through entry points: one made here from outside, a broken one, and this project's."""
 
 from __future__ import annotations
 
@@ -57,6 +57,28 @@ register_dataset(
 )
 '''
 
+REPORT = """
+from matplotlib.figure import Figure
+
+from otpt.report import Layout, Reference, Table, register_layout, register_reference
+from otpt.report.figures import register_figure
+
+
+class TheirLayout(Layout):
+    def tables(self, results, selection):
+        return [Table("theirs", "Their title", results.frame)]
+
+
+class TheirNumbers(Reference):
+    def tables(self, results, selection, *, layout=None, backbone=None):
+        return TheirLayout().tables(results, selection)
+
+
+register_layout("theirs", TheirLayout())
+register_reference("their-paper", TheirNumbers())
+register_figure("their-figure", lambda results: Figure())
+"""
+
 COMMAND = '''
 from typing import Annotated
 
@@ -92,8 +114,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     install(
         folder,
         "their_package",
-        {"__init__.py": f"COMMANDS = {commands}\n", "plugin.py": PLUGIN, "commands.py": COMMAND},
-        "[otpt.plugins]\ntheirs = their_package.plugin\n\n[otpt.commands]\ntheirs = their_package:COMMANDS\n",
+        {"__init__.py": f"COMMANDS = {commands}\n", "plugin.py": PLUGIN, "report.py": REPORT, "commands.py": COMMAND},
+        "[otpt.plugins]\ntheirs = their_package.plugin\n\n[otpt.plugins.reports]\ntheirs = their_package.report\n\n"
+        "[otpt.commands]\ntheirs = their_package:COMMANDS\n",
     )
     return folder
 
@@ -170,6 +193,26 @@ print("their-set" in [entry.name for entry in list_datasets()])
     assert lines == ["('apple', 'bee') ('a/1.png', 'b/2.png') (0, 1) shift", "True"]
 
 
+def test_tables_and_figures_of_a_package(site: Path) -> None:
+    code = """
+import sys
+from otpt.report import get_layout, get_reference
+from otpt.report.figures import figure_names
+print(type(get_layout("theirs")).__name__, type(get_reference("their-paper")).__name__)
+print("their-figure" in figure_names(), "otpt_papers" in sys.modules, "otpt_medical" in sys.modules)
+"""
+    assert run_code(site, code) == ["TheirLayout TheirNumbers", "True True False"]
+
+
+def test_methods_do_not_import_reports(site: Path) -> None:
+    code = """
+import sys, otpt
+otpt.get_method("their-init")
+print("their_package.report" in sys.modules, "otpt_papers" in sys.modules)
+"""
+    assert run_code(site, code) == ["False False"]
+
+
 def test_a_method_of_a_package_goes_to_another_process(site: Path, tmp_path: Path) -> None:
     file = str(tmp_path / "method.pickle")
     code = "import pathlib, pickle, otpt; pathlib.Path({!r}).write_bytes(pickle.dumps(otpt.get_method('their-init')))"
@@ -196,7 +239,8 @@ def test_commands_are_listed_without_torch(site: Path) -> None:
     lines = run_code(site, code)
     assert lines[-1] == "False 0"
     assert any(line.split() == ["theircommand", "say", "hello"] for line in lines)
-    assert any(line.split()[:1] == ["certify"] for line in lines), "the entry points of this project are installed"
+    for command in ("certify", "reproduce"):
+        assert any(line.split()[:1] == [command] for line in lines), "the entry points of this project are installed"
 
 
 def test_a_broken_package_gives_a_warning_and_nothing_else(broken: Path) -> None:
@@ -242,7 +286,7 @@ def imported_names(path: Path) -> list[str]:
 
 def test_plugins_of_this_project_use_public_names() -> None:
     packages = [folder for folder in SOURCE.iterdir() if folder.is_dir() and folder.name.startswith("otpt_")]
-    assert SOURCE / "otpt_medical" in packages
+    assert {SOURCE / "otpt_medical", SOURCE / "otpt_papers"} <= set(packages)
     private = []
     for package in packages:
         for path in package.rglob("*.py"):

@@ -8,13 +8,14 @@ An installed package names modules and commands in its entry points::
     [project.entry-points."otpt.commands"]
     mine = "my_package:COMMANDS"
 
-A module of ``otpt.plugins`` is imported when an unknown method, data set or model is looked up, or all are listed. It
-registers objectives, adaptations, calibrators, aggregations and gates (:mod:`otpt.registry`), inits and systems
-(``otpt.methods.register_init``, ``register_system``), named methods (``otpt.methods.register_methods``), data sets and
-their readers (``otpt.data.register_dataset``, ``register_reader``) and sources of models
-(``otpt.backbones.register_source``). A package with slow imports names modules by what they register instead, in the
-groups ``otpt.plugins.methods``, ``otpt.plugins.datasets`` and ``otpt.plugins.models``; each is imported for such names
-only.
+A module of ``otpt.plugins`` is imported when an unknown method, data set or model is looked up, all are listed, or
+tables and figures of runs are made. It registers objectives, adaptations, calibrators, aggregations and gates
+(:mod:`otpt.registry`), inits and systems (``otpt.methods.register_init``, ``register_system``), named methods
+(``otpt.methods.register_methods``), data sets and their readers (``otpt.data.register_dataset``, ``register_reader``),
+sources of models (``otpt.backbones.register_source``), and layouts of tables, published numbers and figures
+(``otpt.report.register_layout``, ``register_reference``, ``otpt.report.figures.register_figure``). A package with slow
+imports names modules by what they register instead, in the groups ``otpt.plugins.methods``, ``otpt.plugins.datasets``,
+``otpt.plugins.models`` and ``otpt.plugins.reports``; each is imported for such names only.
 
 The object of ``otpt.commands`` is a mapping of commands, {group: {command: ("module:function", help)}}. It is read
 whenever commands are listed, so that its module should import nothing slow.
@@ -54,9 +55,9 @@ COMMANDS = "otpt.commands"
 MODULE_PREFIX = "otpt_plugin_"
 """Prefix of the module name of a user file; the digest of the file follows."""
 
-Kind = Literal["methods", "datasets", "models"]
+Kind = Literal["methods", "datasets", "models", "reports"]
 """Kind of names that a module registers."""
-KINDS: tuple[Kind, ...] = ("methods", "datasets", "models")
+KINDS: tuple[Kind, ...] = ("methods", "datasets", "models", "reports")
 Commands = dict[str, dict[str, tuple[str, str]]]
 """Group → command → ("module:function", help)."""
 

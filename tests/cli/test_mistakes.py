@@ -47,7 +47,7 @@ BAD = [
     (["calibrate", "PHOTOS", "--out", "PHOTO/cal.json"], "is not a folder"),
     (["train", "coop", "PHOTOS", "--out", "PHOTO/context.safetensors"], "is not a folder"),
     (["metrics"], "No run"),
-    (["table", "A_RUN", "--layout", "mian"], "main"),
+    (["table", "A_RUN", "--layout", "plian"], "plain"),
     (["plot", "reliabilty", "A_RUN", "-o", "f.png"], "reliability"),
     (["plot", "reliability", "A_RUN", "-o", "f.doc"], "doc"),
     (["plot", "reliability", "A_RUN", "-o", "f.png", "--metric", "ece"], "--metric"),
@@ -55,7 +55,6 @@ BAD = [
     (["report", "A_RUN", "-o", "page.txt"], "page.txt"),
     (["models", "extra"], "extra"),
     (["datasets", "chekc"], "did you mean check"),
-    (["reproduce", "papr"], "paper"),
     (["serve", "--queue", "0"], "queue"),
     (["plan", "predict", "many"], "20000"),
 ]

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from oracles.runs.report_bench import SEEDS, SETS, probabilities
 from oracles.runs.simulated_runs import simulate_run, simulated_dataset
 from scipy import stats
 
@@ -16,8 +17,6 @@ from otpt.methods import Output
 from otpt.metrics import bootstrap_difference
 from otpt.report import Results, build_tables, compare_methods, comparison_table, gap, open_results, ranked
 from otpt.report.comparison import ALL, bootstrap_p, mcnemar_p
-
-from .conftest import SEEDS, SETS, probabilities
 
 
 @pytest.mark.parametrize("counts", [(0, 0), (0, 1), (3, 9), (40, 41), (700, 812), (5, 2000), (26000, 25000)])
@@ -52,7 +51,7 @@ def test_one_seed_agrees_with_whole_probabilities(runs: dict[str, Path]) -> None
 
 def test_all_seeds_are_averaged_and_agree_with_the_table(results: Results) -> None:
     found = compare_methods(results, "o-tpt", "tpt", resamples=50)
-    (table,) = build_tables(results)
+    (table,) = build_tables(results, "plain")
     assert [each.dataset for each in found] == [*results.datasets, ALL]
     for each in found:
         assert each.seeds == SEEDS
@@ -84,7 +83,7 @@ def test_all_variants_are_used(tmp_path: Path) -> None:
     (found,) = compare_methods(results, "zero-shot", "tpt", resamples=200)
     assert (found.differences["accuracy"].a, found.differences["accuracy"].b) == pytest.approx((0.7, 0.6))
     assert (found.images, found.only_a, found.only_b) == (100, 20, 0)
-    (table,) = build_tables(results, level=0.95)
+    (table,) = build_tables(results, "plain", level=0.95)
     cell = table.cell(method="zero-shot", metric="accuracy", dataset="dtd")
     assert cell["value"] == pytest.approx(70)
     assert cell["low"] < 70 < cell["high"] < 85  # not that of the first variant, 90

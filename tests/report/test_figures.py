@@ -6,10 +6,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 from otpt import OtptError
 from otpt.report import Results
-from otpt.report.figures import FIGURES, check_format, draw, draw_similarity, pairwise_cosines, save, styled
+from otpt.report.figures import (
+    check_format,
+    draw,
+    draw_similarity,
+    figure_names,
+    pairwise_cosines,
+    register_figure,
+    save,
+    styled,
+)
 from otpt.report.figures.bins import risk_coverage
 from otpt.report.figures.cosines import density
 from otpt.report.figures.metrics import pareto_front
@@ -22,13 +32,24 @@ FEWER = {"datasets": ["dtd"], "methods": ["tpt", "o-tpt"]}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", FIGURES)
+@pytest.mark.parametrize("kind", figure_names())
 def test_every_figure(kind: str, opened: dict[str, Results], tmp_path: Path) -> None:
-    options = {"best": 3} if kind == "templates" else FEWER if kind in ("reliability", "confidence", "groups") else {}
+    options = {"best": 3} if kind == "templates" else FEWER if kind in ("reliability", "confidence") else {}
     figure = draw(kind, opened[RUN_OF.get(kind, "main")], theme="dark", **options)
     for suffix in ("png", "svg", "pdf") if kind == "posthoc" else ("png",):
         save(figure, tmp_path / f"figure.{suffix}", dpi=60)
         assert (tmp_path / f"figure.{suffix}").stat().st_size > 1000
+
+
+@pytest.mark.usefixtures("registries")
+def test_a_registered_figure(results: Results) -> None:
+    def draw_names(results: Results, *, metric: str = "ece") -> Figure:
+        return Figure(label=", ".join([metric, *results.methods]))
+
+    register_figure("names", draw_names, methods=["tpt", "absent"])
+    assert draw("names", results).get_label() == "ece, tpt"
+    assert draw("names", results, methods=["c-tpt", "o-tpt"], metric="nll").get_label() == "nll, c-tpt, o-tpt"
+    assert figure_names()[-1] == "names"
 
 
 def test_sweep_draws_the_metric_against_the_setting(opened: dict[str, Results]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import re
 from dataclasses import replace
 
@@ -21,7 +22,7 @@ NASTY = ["=cmd|' /C calc'!A0", "a|b*c_d", "100 % & $x$ #1", "<b>\u202eevil\n</b>
 
 @pytest.fixture(scope="module")
 def table(results: Results) -> Table:
-    return build_tables(results, paper="ViT-B/16")[0]
+    return build_tables(results, "plain", level=0.9)[0]
 
 
 def renamed(table: Table, name: str) -> Table:
@@ -30,18 +31,17 @@ def renamed(table: Table, name: str) -> Table:
 
 def test_csv_has_every_number_unrounded(table: Table) -> None:
     frame = pd.read_csv(io.StringIO(table.to_csv()))
-    for kind in ("value", "deviation", "paper", "difference"):
+    for kind in ("value", "deviation", "low", "high"):
         own = frame[frame["kind"] == kind].set_index(["method", "metric"])
         for cell in table.cells.dropna(subset=[kind]).itertuples():
             assert own.loc[(cell.method, cell.metric), cell.dataset] == pytest.approx(getattr(cell, kind), rel=1e-14)
 
 
 def test_json_is_lossless(table: Table) -> None:
-    data = json.loads(table.to_json())
-    assert data["paper_table"] == "2"
+    data = json.loads(replace(table, cells=table.cells.assign(low=math.nan)).to_json())
     first, cell = data["cells"][0], table.cells.iloc[0]
-    assert first["value"] == cell["value"]
-    assert None in {each["paper"] for each in data["cells"]}
+    assert (data["level"], first["low"]) == (0.9, None)
+    assert {name: first[name] for name in ("value", "high", "best")} == dict(cell[["value", "high", "best"]])
 
 
 def test_text_markdown_and_latex_show_the_same_numbers(table: Table) -> None:
@@ -58,13 +58,13 @@ def test_any_name(table: Table, name: str) -> None:
     own = renamed(table, name)
     for line in own.to_markdown().splitlines():
         if line.startswith("| "):
-            assert len(re.findall(r"(?<!\\)\|", line)) == 8
+            assert len(re.findall(r"(?<!\\)\|", line)) == 7
     body = own.to_latex().split("\\midrule\n")[1]
     for line in body.splitlines()[: 3 * 8]:
         if line.endswith(r"\\"):
-            assert len(re.findall(r"(?<!\\)&", line)) == 6
+            assert len(re.findall(r"(?<!\\)&", line)) == 5
     rows = list(csv.reader(io.StringIO(own.to_csv())))
-    assert {len(row) for row in rows} == {10}
+    assert {len(row) for row in rows} == {9}
     assert not any(cell.startswith(("=", "+", "@")) for row in rows for cell in row)
     assert "\u202e" not in own.to_text()
 

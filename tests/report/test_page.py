@@ -43,7 +43,7 @@ def rows_of(page: str, table: str) -> list[list[str]]:
 
 
 def test_numbers_are_those_of_the_tables(page: str, results: Results) -> None:
-    (table,) = build_tables(results, metrics=["accuracy", "ece"], datasets=["dtd", "own"])
+    (table,) = build_tables(results, "plain", metrics=["accuracy", "ece"], datasets=["dtd", "own"])
     for row in rows_of(page, "numbers"):
         cell = table.cell(dataset=row[0], method=row[1], metric="ece")
         assert row[4] == f"{cell['value']:.2f} ± {cell['deviation']:.2f}"

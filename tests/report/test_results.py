@@ -6,13 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from oracles.runs.report_bench import METHODS, SEEDS, SETS, probabilities
 from oracles.runs.simulated_runs import simulate_run, simulated_dataset
 
 from otpt import OtptError
 from otpt.evaluation import Evaluation as Settings
 from otpt.report import ResultKey, Results, confusions, open_models, open_results, per_class
-
-from .conftest import METHODS, SEEDS, SETS, probabilities
 
 
 def test_frame_has_a_row_for_each_combination(results: Results) -> None:

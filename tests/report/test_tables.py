@@ -6,31 +6,29 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from oracles.runs.simulated_runs import simulate_run, simulated_dataset, simulated_output
+from oracles.runs.report_bench import METHODS, SEEDS, SETS, probabilities
+from oracles.runs.simulated_runs import simulate_run, simulated_dataset
 
 from otpt import OtptError
 from otpt.evaluation import Evaluation as Settings
 from otpt.methods import Output
 from otpt.metrics import bootstrap, evaluate
 from otpt.report import (
-    FORMATS,
-    LAYOUTS,
+    Layout,
+    Reference,
     Results,
+    Selection,
+    Table,
     build_tables,
     evaluation_table,
+    get_layout,
+    get_reference,
     metric_tables,
     open_results,
-    paper_table,
-    render,
+    register_layout,
+    register_reference,
 )
-from otpt.report.papers import guess_backbone
 from otpt.report.tables import make_cells
-
-from .conftest import METHODS, SEEDS, SETS, probabilities
-
-RUN_OF = {"shifts": "shifts", "prompts": "prompts", "medical": "medical"} | dict.fromkeys(
-    ("coop", "maple", "householder", "combination"), "special"
-)
 
 
 def expected(metric: str, method: str, position: int, seed: int) -> float:
@@ -38,9 +36,9 @@ def expected(metric: str, method: str, position: int, seed: int) -> float:
     return 100 * getattr(evaluate(probabilities(position, method, seed), data.labels), metric)
 
 
-@pytest.mark.parametrize(("layout", "metric"), [("main", "accuracy"), ("main", "ece"), ("sce", "sce")])
-def test_values_deviations_and_averages(results: Results, layout: str, metric: str) -> None:
-    (table,) = build_tables(results, layout)
+@pytest.mark.parametrize("metric", ["accuracy", "ece", "sce"])
+def test_values_deviations_and_averages(results: Results, metric: str) -> None:
+    (table,) = build_tables(results, "plain", metrics=[metric])
     for method in METHODS:
         by_seed = np.array([[expected(metric, method, at, seed) for seed in SEEDS] for at in range(len(SETS))])
         for at, data in enumerate(SETS):
@@ -52,69 +50,23 @@ def test_values_deviations_and_averages(results: Results, layout: str, metric: s
         assert average["deviation"] == pytest.approx(by_seed.mean(axis=0).std(ddof=1), abs=1e-4)
 
 
-def test_order_titles_and_best(results: Results) -> None:
-    (table,) = build_tables(results, "main")
+def test_names_order_and_best(results: Results) -> None:
+    (table,) = build_tables(results, "plain", methods=["tpt", "o-tpt", "zero-shot"], datasets=["dtd", "own"])
     head = table.to_text().splitlines()[1].split()
-    assert head == ["Method", "Metric", "DTD", "FLW", "own", "Avg"]
-    assert list(dict.fromkeys(table.cells["method"])) == ["zero-shot", "tpt", "c-tpt", "o-tpt"]
-    for (dataset, metric), own in table.cells.groupby(["dataset", "metric"]):
-        rounded = own["value"].round(2)
+    assert head == ["Method", "Metric", "dtd", "own", "average"]
+    assert list(dict.fromkeys(table.cells["method"])) == ["tpt", "o-tpt", "zero-shot"]
+    for (dataset, metric), column in table.cells.groupby(["dataset", "metric"]):
+        rounded = column["value"].round(2)
         best = rounded.max() if metric == "accuracy" else rounded.min()
-        assert list(own["best"]) == list(rounded == best), (dataset, metric)
-
-
-def test_seeds_layout_has_the_mean_of_deviations(results: Results) -> None:
-    (table,) = build_tables(results, "seeds")
-    for metric in ("accuracy", "ece"):
-        own = [np.std([expected(metric, "tpt", at, seed) for seed in SEEDS], ddof=1) for at in range(len(SETS))]
-        found = table.cell(method="tpt", metric=f"{metric}_deviation", dataset="average")["value"]
-        assert found == pytest.approx(np.mean(own), abs=1e-4)
+        assert list(column["best"]) == list(rounded == best), (dataset, metric)
 
 
 def test_intervals_are_those_of_the_bootstrap(results: Results, runs: dict[str, Path]) -> None:
-    (table,) = build_tables(open_results([runs["main"]], seeds=[5]), "main", metrics=["ece", "nll"], level=0.9)
+    (table,) = build_tables(open_results([runs["main"]], seeds=[5]), "plain", metrics=["ece", "nll"], level=0.9)
     for metric, scale in (("ece", 100), ("nll", 1)):
         found = table.cell(method="o-tpt", metric=metric, dataset="dtd")
         interval = bootstrap(metric, probabilities(2, "o-tpt", 5), SETS[2].labels, level=0.9)
         assert (found["low"], found["high"]) == pytest.approx((scale * interval.low, scale * interval.high), rel=1e-4)
-
-
-def test_the_papers_numbers_are_joined(results: Results) -> None:
-    (table,) = build_tables(results, "main", paper="ViT-B/16")
-    theirs = paper_table(2).set_index(["method", "metric", "dataset"])["value"]
-    cell = table.cell(method="o-tpt", metric="ece", dataset="dtd")
-    assert cell["paper"] == theirs["o-tpt", "ece", "dtd"] == 7.88
-    assert cell["difference"] == pytest.approx(cell["value"] - 7.88)
-    assert np.isnan(table.cell(method="o-tpt", metric="ece", dataset="own")["paper"])
-    assert np.isnan(table.cell(method="o-tpt", metric="ece", dataset="average")["paper"])  # "own" has no number
-    printed = table.cell(method="zero-shot", metric="ece", dataset="printed")
-    assert (printed["paper"], printed["wrong"]) == (4.43, True)
-    (two,) = build_tables(results, "main", datasets=["dtd", "flowers102"], paper="ViT-B/16")
-    mean = (theirs["o-tpt", "ece", "dtd"] + theirs["o-tpt", "ece", "flowers102"]) / 2
-    assert two.cell(method="o-tpt", metric="ece", dataset="average")["paper"] == pytest.approx(mean)
-
-
-@pytest.mark.parametrize("backbone", ["ViT-B/16", "RN50"])
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_every_layout(layout: str, backbone: str, opened: dict[str, Results]) -> None:
-    datasets = ["flowers102"] if layout == "groups" else None
-    for table in build_tables(opened[RUN_OF.get(layout, "main")], layout, datasets=datasets, paper=backbone):
-        assert table.cells["value"].notna().any()
-        assert all(render([table], form) for form in FORMATS)
-
-
-def test_groups_split_at_the_median(results: Results) -> None:
-    table = build_tables(results, "groups", datasets=["dtd"])[0]
-    data, parts = SETS[2], []
-    for seed in SEEDS:
-        said = [simulated_output(data, i, ("a photo of a", "tpt"), seed) for i in range(60)]
-        cosines = np.array([each.extras["mean_cosine"] for each in said])
-        above = cosines > np.median(cosines)
-        parts.append(evaluate(probabilities(2, "o-tpt", seed)[above], np.array(data.labels)[above]))
-    for metric in ("accuracy", "ece"):
-        mean = 100 * np.mean([getattr(each, metric) for each in parts])
-        cell = table.cell(method="o-tpt", metric=metric, dataset="dtd:group 1")
-        assert cell["value"] == pytest.approx(mean, rel=1e-4)
 
 
 def test_ties_are_what_chance_explains(tmp_path: Path) -> None:
@@ -153,27 +105,54 @@ def test_missing_seeds_and_sets_have_no_average(tmp_path: Path) -> None:
 def test_runs_in_progress_are_marked(tmp_path: Path) -> None:
     folder = simulate_run(tmp_path / "run", SETS[2:], Settings(methods=METHODS, shard_size=16), items=2)
     results = open_results([folder])
-    (table,) = build_tables(results)
+    (table,) = build_tables(results, "plain")
     assert results.partial
     assert "…" in table.to_text()
     assert "in progress: dtd" in table.to_csv()
 
 
-def test_bad_input(results: Results, runs: dict[str, Path]) -> None:
+def test_bad_input(results: Results) -> None:
     for options, value in [
-        ({"layout": "mian"}, "mian"),
+        ({"layout": "plian"}, "plain"),
         ({"methods": ["otpt"]}, "otpt"),
         ({"datasets": ["dtdd"]}, "dtdd"),
         ({"metrics": ["eec"]}, "eec"),
         ({"prompt": "a sketch"}, "a sketch"),
-        ({"paper": "ViT-L/14"}, "ViT-L/14"),
         ({"level": 95}, "95"),
-        ({"layout": "shifts"}, "shifts"),
-        ({"layout": "coop"}, "coop"),
         ({"methods": []}, "zero-shot"),
     ]:
         with pytest.raises(OtptError, match=value):
-            build_tables(results, **options)
-    with pytest.raises(OtptError, match="seeds"):
-        build_tables(open_results([runs["main"]], seeds=[0]), "seeds")
-    assert guess_backbone(results) is None
+            build_tables(results, **{"layout": "plain", **options})
+
+
+class Counts(Layout):
+    """The number of methods."""
+
+    def tables(self, results: Results, selection: Selection) -> list[Table]:
+        count = len(selection.methods or results.methods)
+        return [Table("counts", f"{count} methods", results.frame)]
+
+
+class Noted(Reference):
+    """What it was asked for, as a note."""
+
+    def tables(self, results, selection, *, layout=None, backbone=None) -> list[Table]:
+        (table,) = get_layout(layout).tables(results, selection)
+        return [Table(table.name, table.title, table.cells, notes=(f"of {backbone}",))]
+
+
+@pytest.mark.usefixtures("registries")
+def test_registered_layouts_and_references(results: Results) -> None:
+    before = get_layout()
+    register_layout("counts", Counts())
+    assert get_layout() is before
+    assert build_tables(results, "counts", methods=["tpt"])[0].title == "1 methods"
+    register_layout("counts", Counts(), default=True)
+    register_reference("first", Noted(), default=True)
+    register_reference("second", Noted())
+    assert build_tables(results)[0].title == "4 methods"
+    assert get_reference() is get_reference("first")
+    (table,) = get_reference("second").tables(results, Selection(), backbone="RN50")
+    assert (table.title, table.notes) == ("4 methods", ("of RN50",))
+    with pytest.raises(OtptError, match="second"):
+        get_reference("third")

@@ -161,7 +161,7 @@ def _unknown_option(word: str) -> str | None:
 
 def _method_inputs() -> set[str]:
     """Return the names of the inputs of all inits and systems, which are settings of methods."""
-    load_installed_plugins()
+    load_installed_plugins("methods")
     names: set[str] = set()
     for preparation in (*INITS.values(), *SYSTEMS.values()):
         names.update(name.replace("_", "-") for name in preparation.model_fields)

@@ -29,12 +29,11 @@ COMMANDS: Commands = {
         "train coop": ("otpt.cli.train:coop", "learn the context's vectors (CoOp)"),
         "train maple": ("otpt.cli.train:maple", "learn prompts in both towers (MaPLe)"),
         "plan": ("otpt.cli.plan:plan", "predict time and memory without running anything"),
-        "reproduce": ("otpt.cli.reproduce:reproduce", "plan or run a paper's tables"),
     },
     "Read results": {
         "metrics": ("otpt.cli.results:metrics", "metrics of a run, from its rows"),
         "compare": ("otpt.cli.results:compare", "paired tests of two methods on the same images"),
-        "table": ("otpt.cli.results:table", "tables of runs in the paper's layouts"),
+        "table": ("otpt.cli.results:table", "tables of runs, with published numbers"),
         "plot": ("otpt.cli.plot:plot", "figures of runs"),
         "report": ("otpt.cli.results:report", "one HTML page of runs"),
     },

@@ -18,7 +18,7 @@ from otpt.errors import OtptError, unknown
 from otpt.prompts import Prompt, check_class_names, prompt_encoder, tokenize_prompts
 from otpt.prompts.tokens import whole_context
 from otpt.report import ResultKey, Results
-from otpt.report.figures import FIGURES, draw, draw_similarity, pairwise_cosines, save, styled
+from otpt.report.figures import draw, draw_similarity, figure_names, pairwise_cosines, save, styled
 
 SIMILARITY = "similarity"
 _USED_BY = {"sweep": ("metric", "setting"), "templates": ("best",)}
@@ -73,8 +73,9 @@ def plot(
     otpt plot sweep runs/sweep --metric ece --out sweep.svg
     otpt plot similarity --classes cat dog bird --prompts "a photo of a" --out similarity.png
     """
-    if kind != SIMILARITY and kind not in FIGURES:
-        raise unknown("kind of figure", kind, [*FIGURES, SIMILARITY])
+    kinds = [*figure_names(), SIMILARITY]
+    if kind not in kinds:
+        raise unknown("kind of figure", kind, kinds)
     options = figure.of(kind)
     results = which.open(runs) if runs or kind != SIMILARITY else None
     if kind == SIMILARITY or results is None:

@@ -13,16 +13,17 @@ from otpt.cli import options as o
 from otpt.cli.labels import label_runs, label_table_text, show_labels
 from otpt.cli.summaries import frame_rows, print_summary, say_in_progress, write_csv
 from otpt.cli.terminal import command_line, plural, print_json, print_table, terminal_width
-from otpt.errors import OtptError, unknown
+from otpt.errors import OtptError
 from otpt.files import write_atomically
 from otpt.report import (
+    Reference,
     Results,
-    Table,
-    build_tables,
+    Selection,
     compare_methods,
-    compare_with_paper,
     comparison_table,
     confusions,
+    get_layout,
+    get_reference,
     metric_tables,
     open_models,
     per_class,
@@ -31,7 +32,6 @@ from otpt.report import (
 )
 from otpt.report.formats import text_table
 from otpt.report.page import make_page, write_page
-from otpt.report.papers import BACKBONES, LAYOUTS, OTPT, PAPERS, guess_backbone
 from otpt.runs import write_metrics
 
 _SUFFIXES = {".md": "markdown", ".csv": "csv", ".tex": "latex", ".json": "json", ".txt": "terminal"}
@@ -95,21 +95,29 @@ class PaperOptions(o.Options):
 
     paper: Annotated[
         o.Several,
-        o.option("add a paper's numbers, by default O-TPT's", consume_multiple=(0, 1), metavar="[NAME]"),
+        o.option(
+            "add a paper's numbers, by default O-TPT's; a wrong name lists all",
+            consume_multiple=(0, 1),
+            metavar="[NAME]",
+        ),
     ] = None
     paper_backbone: Annotated[
-        Literal["ViT-B/16", "RN50"] | None, o.option("which numbers of the paper (default: by the runs)")
+        str | None,
+        o.option("which numbers of the paper, such as RN50 (default: by the runs)", metavar="NAME"),
     ] = None
 
-    @property
-    def name(self) -> str | None:
-        """Name of the paper, or None."""
-        return o.optional(self.paper, OTPT)
+    def reference(self) -> Reference | None:
+        """Return the published numbers, or None if no option asks for them."""
+        if self.paper is None and self.paper_backbone is None:
+            return None
+        return get_reference(self.paper[0] if self.paper else None)
 
 
 def table(
     *runs: o.Runs,
-    layout: Annotated[str, o.option("layout of the paper; a wrong name lists all", metavar="NAME")] = "main",
+    layout: Annotated[
+        str | None, o.option("layout of the table; a wrong name lists all (default: main)", metavar="NAME")
+    ] = None,
     metrics: Annotated[o.Several, o.option("such as ece aurc (default: the layout's)", metavar="NAME")] = None,
     paper: PaperOptions = PaperOptions(),
     intervals: o.Intervals = None,
@@ -129,52 +137,20 @@ def table(
     form = format or ("terminal" if out is None else _SUFFIXES.get(out.suffix.lower()))
     if form is None:
         raise OtptError(f"{str(out)!r} has an unknown suffix; expected one of {', '.join(_SUFFIXES)}, or --format.")
-    if (paper.name or OTPT) not in PAPERS:
-        raise unknown("paper", paper.name or OTPT, PAPERS)
-    if layout not in LAYOUTS:
-        raise unknown("layout", layout, LAYOUTS)
+    reference = paper.reference()
+    chosen = get_layout(layout)
     labelled = label_runs(runs)
     if labelled:
         _write_text(label_table_text(labelled, form, n_bins=which.bins), out)
         return say_in_progress(labelled)
-    results = which.open(runs, one_backbone=not LAYOUTS[layout].by_table)
-    tables = _tables(results, layout, metrics, paper, o.optional(intervals, 0.95), which)
+    selection = Selection(which.datasets, which.methods, metrics, which.prompt, o.optional(intervals, 0.95))
+    results = which.open(runs, one_backbone=not chosen.mixes_models)
+    if reference is None:
+        tables = chosen.tables(results, selection)
+    else:
+        tables = reference.tables(results, selection, layout=layout, backbone=paper.paper_backbone)
     _write_text(render(tables, form, width=terminal_width() if out is None else None), out)
     return say_in_progress(results.runs)
-
-
-def _tables(
-    results: Results,
-    layout: str,
-    metrics: o.Several,
-    paper: PaperOptions,
-    level: float | None,
-    which: o.SelectionOptions,
-) -> list[Table]:
-    """Return the tables of a layout with O-TPT's numbers, or those of another paper."""
-    if paper.name is not None and paper.name != OTPT:
-        if layout != "main" or metrics or level:
-            raise OtptError(
-                f"--layout, --metrics and --intervals go with the O-TPT paper, not with --paper {paper.name}."
-            )
-        return compare_with_paper(
-            results, paper.name, datasets=which.datasets, methods=which.methods, prompt=which.prompt
-        )
-    backbone: str | None = paper.paper_backbone
-    if paper.name is not None and backbone is None:
-        backbone = guess_backbone(results) or (BACKBONES[0] if LAYOUTS[layout].by_table else None)
-        if backbone is None:
-            raise OtptError(f"The paper has no numbers of {results.model!r}; choose some with --paper-backbone.")
-    return build_tables(
-        results,
-        layout,
-        datasets=which.datasets,
-        methods=which.methods,
-        metrics=metrics,
-        prompt=which.prompt,
-        paper=backbone,
-        level=level,
-    )
 
 
 def _write_text(text: str, out: Path | None) -> None:

@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from textwrap import fill
-from typing import TypedDict
+from typing import ClassVar, TypedDict
 
 import pandas as pd
 
@@ -15,14 +15,13 @@ from otpt.errors import unknown
 from otpt.files import Json, csv_cell
 from otpt.metrics import METRICS
 from otpt.report.selection import DEVIATION
-from otpt.report.titles import dataset_title, method_title, metric_title
 
 FORMATS = ("terminal", "markdown", "csv", "latex", "json")
 NOTHING = "–"
 """Text of an empty cell."""
 KEYS = ("dataset", "method", "prompt", "metric")
-NUMBERS = ("value", "deviation", "low", "high", "paper", "difference")
-FLAGS = ("best", "tie", "partial", "wrong")
+NUMBERS = ("value", "deviation", "low", "high")
+FLAGS = ("best", "tie", "partial")
 
 _LONGEST = 80
 _LATEX = {
@@ -33,9 +32,6 @@ _LATEX = {
 }  # fmt: skip
 _CONTROL = {**dict.fromkeys(("Cc", "Zl", "Zp"), " "), **dict.fromkeys(("Cf", "Cs", "Co", "Cn"), "")}
 _MARKDOWN = frozenset("\\`*_{}[]<>()#|~!$&")
-_TITLES: dict[str, Callable[[str], str]] = {
-    "dataset": dataset_title, "method": method_title, "prompt": str, "metric": metric_title,
-}  # fmt: skip
 
 
 class Cell(TypedDict):
@@ -49,35 +45,39 @@ class Cell(TypedDict):
     deviation: float
     low: float
     high: float
-    paper: float
-    difference: float
     best: bool
     tie: bool
     partial: bool
-    wrong: bool
 
 
 CellText = Callable[[Cell], str]
+"""Function that formats a cell."""
 
 
 @dataclass(frozen=True)
 class Table:
     """Table of cells.
 
+    A subclass may show further numbers of its cells: it extends :attr:`numbers` and :attr:`flags`, and overrides
+    :meth:`lines`, :attr:`subcolumns` or :meth:`label`.
+
     Attributes:
-        name: of the layout.
-        cells: a row per number with the keys :data:`KEYS`, the :data:`NUMBERS`, nan for none, in percent or the
-            metric's own unit, and the :data:`FLAGS`: ``best`` of its column, ``tie`` if it may differ from the best by
-            chance, ``partial`` while a run is in progress, ``wrong`` for a paper's average that its row contradicts.
+        name: name of the layout.
+        title: line above the table.
+        cells: a row per number with the keys :data:`KEYS`, the :attr:`numbers`, nan for none, in percent or the
+            metric's own unit, and the :attr:`flags`: ``best`` of its column, ``tie`` if it may differ from the best by
+            chance, ``partial`` while a run is in progress.
         rows: keys that identify a line.
         columns: key whose values are the columns.
         notes: sentences below the table.
-        level: of the intervals.
-        paper: the paper's table whose numbers are shown, None without.
-        across: paper and difference are columns of their own; else they are lines below.
-        plain: names of methods, data sets and metrics as the runs have them, not the paper's titles.
-        stacked: the first name is a line of its own above its group; else it is a column.
+        level: confidence level of the intervals, which are lines below the numbers; None omits them.
+        stacked: whether the first name is a line of its own above its group; else it is a column.
     """
+
+    numbers: ClassVar[tuple[str, ...]] = NUMBERS
+    """Columns of the cells that hold numbers, in the order of CSV and JSON."""
+    flags: ClassVar[tuple[str, ...]] = FLAGS
+    """Columns of the cells that hold booleans."""
 
     name: str
     title: str
@@ -86,9 +86,6 @@ class Table:
     columns: str = "dataset"
     notes: tuple[str, ...] = ()
     level: float | None = None
-    paper: str | None = None
-    across: bool = False
-    plain: bool = False
     stacked: bool = False
 
     def cell(self, **keys: str) -> pd.Series:
@@ -123,12 +120,12 @@ class Table:
         return "\n".join([*lines, *(rf"\par\footnotesize {note}" for note in notes), r"\end{table}"]) + "\n"
 
     def to_csv(self) -> str:
-        """Format as CSV with unrounded numbers; ``kind`` is value, deviation, low, high, paper …"""
+        """Format as CSV with unrounded numbers; ``kind`` is one of :attr:`numbers`."""
         lines = []
         for key, group in self.cells.groupby(list(self.rows), sort=False):
             names = dict(zip(self.rows, map(csv_cell, key), strict=True))
             partial = group.loc[group["partial"].astype(bool), self.columns]
-            for kind in NUMBERS:
+            for kind in self.numbers:
                 if kind == "value" or group[kind].notna().any():
                     numbers = dict(zip(map(csv_cell, group[self.columns]), group[kind], strict=True))
                     note = f"in progress: {'; '.join(partial)}" if len(partial) and kind == "value" else ""
@@ -138,11 +135,10 @@ class Table:
 
     def to_dict(self) -> dict[str, Json]:
         """Return all cells as plain data, with None for nan."""
-        cells = self.cells[[*KEYS, *NUMBERS, *FLAGS]].astype(object)
+        cells = self.cells[[*KEYS, *self.numbers, *self.flags]].astype(object)
         return {
             "layout": self.name,
             "title": self.title,
-            "paper_table": self.paper,
             "level": self.level,
             "cells": cells.where(cells.notna(), None).to_dict("records"),
             "notes": list(self.notes),
@@ -172,11 +168,11 @@ class Table:
         heads = [{"dataset": "Set"}.get(key, key.capitalize()) for key in self.rows[self.stacked :]]
         heads = ["", *heads[1:]] if self.stacked else heads
         for column in columns:
-            heads += [escape(self._title(self.columns, column)), *(["theirs", "diff."] if self.across else [])]
+            heads += [escape(self.label(self.columns, column)), *self.subcolumns]
         lines: list[list[str]] = []
         before = None
         for key, cells in self._groups():
-            names = [escape(self._title(name, value)) for name, value in zip(self.rows, key, strict=True)]
+            names = [escape(self.label(name, value)) for name, value in zip(self.rows, key, strict=True)]
             is_new, before = key[0] != before, key[0]
             if self.stacked:
                 if is_new:
@@ -184,7 +180,7 @@ class Table:
                 names = ["  " + names[1], *names[2:]]
             elif len(names) > 1:
                 names[0] = group * bool(lines) + names[0] if is_new else ""
-            for head, kinds in self._lines(cells):
+            for head, kinds in self.lines(cells):
                 texts = []
                 for column in columns:
                     cell = cells.get(column)
@@ -195,21 +191,27 @@ class Table:
                 lines.append([*([*[""] * (len(names) - 1), escape(head)] if head else names), *texts])
         return pd.DataFrame(lines, columns=pd.Index(heads))
 
-    def _lines(self, cells: Mapping[str, Cell]) -> Iterator[tuple[str, tuple[CellText, ...]]]:
-        """Yield the head and the text functions of a line and of the lines below it."""
-        if self.across:
-            yield "", (number_text, _theirs, _difference)
-            return
+    @property
+    def subcolumns(self) -> tuple[str, ...]:
+        """Heads of the columns that follow each column; :meth:`lines` has a function for each."""
+        return ()
+
+    def lines(self, cells: Mapping[str, Cell]) -> Iterator[tuple[str, tuple[CellText, ...]]]:
+        """Yield the lines of one row.
+
+        Args:
+            cells: cells of the row by column.
+
+        Yields:
+            The head of a line, "" for the first one, and the functions that format a cell, one for the column and one
+            for each of its :attr:`subcolumns`.
+        """
         yield "", (number_text,)
         if self.level is not None:
             yield f"– {100 * self.level:g} %", (_range,)
-        if self.paper is not None and any(pd.notna(cell["paper"]) for cell in cells.values()):
-            yield "– paper", (_theirs,)
-            yield "– difference", (_difference,)
 
-    def _title(self, key: str, value: str) -> str:
-        if not self.plain:
-            return _TITLES[key](value)
+    def label(self, key: str, value: str) -> str:
+        """Return how the value of a key is shown: the heading of a metric, other names unchanged."""
         return METRICS[value].heading if key == "metric" and value in METRICS else value
 
 
@@ -268,17 +270,6 @@ def _range(cell: Cell) -> str:
     if pd.isna(cell["low"]):
         return NOTHING
     return f"{shown(cell['metric'], cell['low'])}–{shown(cell['metric'], cell['high'])}"
-
-
-def _theirs(cell: Cell) -> str:
-    return NOTHING if pd.isna(cell["paper"]) else f"{shown(cell['metric'], cell['paper'])}{' !' * bool(cell['wrong'])}"
-
-
-def _difference(cell: Cell) -> str:
-    if pd.isna(cell["difference"]):
-        return NOTHING
-    text = shown(cell["metric"], cell["difference"])
-    return f"−{text[1:]}" if text.startswith("-") else f"+{text}"
 
 
 def _plain(text: str) -> str:

@@ -9,13 +9,8 @@ import numpy.typing as npt
 import pandas as pd
 
 from otpt.errors import OtptError
-from otpt.metrics import ece
 from otpt.report.results import ResultKey, Results
 from otpt.runs import Rows
-
-SPLITS = ("median", "init")
-SPLIT_BY = "tpt"
-"""The method whose similarity splits the images."""
 
 
 def per_class(results: Results) -> pd.DataFrame:
@@ -78,34 +73,3 @@ def mean_cosines(results: Results, key: ResultKey) -> npt.NDArray[np.float64]:
             "features; choose others with --methods."
         )
     return cosines
-
-
-def split_groups(results: Results, dataset: str, split: str = "median") -> pd.DataFrame:
-    """Compute accuracy and ECE of the images above and below a threshold of TPT's mean cosine similarity.
-
-    The threshold is the median, or with ``split`` "init" the similarity of the initial prompt. Rows are those of the
-    frame; the data sets are NAME:group 1 (above), NAME:group 2 and NAME (all), ``images`` and ``threshold`` theirs.
-    """
-    if SPLIT_BY not in results.whole.methods:
-        raise OtptError(f"The groups are made by the similarity of {SPLIT_BY!r}, which the runs lack; add it to a run.")
-    groups = []
-    for key in results.keys_of(dataset):
-        rows = results.rows(key)
-        cosines = mean_cosines(results.whole, key._replace(method=SPLIT_BY))
-        if len(rows) != len(cosines):
-            raise OtptError(f"{key.method!r} and {SPLIT_BY!r} did not see the same images of {dataset!r}.")
-        threshold = float(np.median(cosines)) if split == "median" else init_cosine(results, key)
-        if threshold is None:
-            raise OtptError(
-                f"The initial similarity on {dataset!r} is not in the runs; add 'zero-shot' to the methods."
-            )
-        above = cosines > threshold
-        for name, members in ((":group 1", above), (":group 2", ~above), ("", np.ones_like(above))):
-            correct, confidence = rows.correct[members], rows.confidences[members]
-            accuracy = error = np.nan
-            if members.any():
-                accuracy = float(correct.mean())
-                error = ece(confidence, correct, n_bins=results.n_bins, side=results.side)
-            values = {"accuracy": accuracy, "ece": error, "images": int(members.sum()), "threshold": threshold}
-            groups.append({**results.require_score(key), **values, "dataset": dataset + name})
-    return pd.DataFrame(groups)

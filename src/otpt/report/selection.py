@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import product
 
 import pandas as pd
 
@@ -19,8 +20,19 @@ DEVIATION = "_deviation"
 _VARIANT = re.compile(r"(?P<base>.+)\[(?P<settings>[^\[\]]+=[^\[\]]+)\]")
 
 
-def prompt_of(results: Results, dataset: str, method: str, wanted: str | None = None) -> str:
-    """Return the prompt shown for a method on a data set: ``wanted``, its only prompt, or the papers'."""
+REMEDY = "choose one with --prompt"
+
+
+def prompt_of(results: Results, dataset: str, method: str, wanted: str | None = None, *, remedy: str = REMEDY) -> str:
+    """Return the prompt shown for a method on a data set: ``wanted``, its only prompt, or the default prompt.
+
+    Args:
+        results: runs of one model.
+        dataset: name of the data set.
+        method: name of the method.
+        wanted: prompt to show; None chooses.
+        remedy: end of the error's sentence if no prompt can be chosen.
+    """
     prompts = results.prompts_of(dataset, method)
     if wanted is not None or not prompts:
         return wanted or ""
@@ -29,19 +41,22 @@ def prompt_of(results: Results, dataset: str, method: str, wanted: str | None = 
     if DEFAULT_PROMPT in prompts:
         return DEFAULT_PROMPT
     listed = f"{'; '.join(prompts[:5])}{' …' if len(prompts) > 5 else ''}"
-    raise OtptError(
-        f"The runs hold {dataset!r} with {len(prompts)} prompts ({listed}); choose one with --prompt, or the layout "
-        "'prompts'."
-    )
+    raise OtptError(f"The runs hold {dataset!r} with {len(prompts)} prompts ({listed}); {remedy}.")
 
 
-def choose(results: Results, datasets: Sequence[str], methods: Sequence[str], prompt: str | None = None) -> Results:
+def choose(
+    results: Results,
+    datasets: Sequence[str],
+    methods: Sequence[str],
+    prompt: str | None = None,
+    *,
+    remedy: str = REMEDY,
+) -> Results:
     """Select data sets and methods, each pair under one prompt; see :func:`prompt_of`."""
-    parts = [
-        results.select(dataset=dataset, method=method, prompt=prompt_of(results, dataset, method, prompt))
-        for dataset in datasets
-        for method in methods
-    ]
+    parts = []
+    for dataset, method in product(datasets, methods):
+        shown = prompt_of(results, dataset, method, prompt, remedy=remedy)
+        parts.append(results.select(dataset=dataset, method=method, prompt=shown))
     return results.narrow(pd.concat(parts), datasets, methods)
 
 

@@ -1,11 +1,11 @@
 """Tables from results: all metrics of a run, and the one table that closes an evaluation.
 
-The layouts of the O-TPT paper's tables are in :mod:`otpt.report.layouts`.
+:mod:`otpt.report.layouts` has the layouts of ``otpt table``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
 
 import numpy as np
@@ -134,7 +134,7 @@ def evaluation_table(results: Results, *, averages: bool = False) -> Table:
     order = list(groups)
     cells = cells.sort_values("dataset", key=lambda names: names.map(order.index), kind="stable")
     rows = ("dataset", "method", "prompt") if has_prompts else ("dataset", "method")
-    return Table("evaluation", "", cells, rows, "metric", tuple(notes), plain=True, stacked=True)
+    return Table("evaluation", "", cells, rows, "metric", tuple(notes), stacked=True)
 
 
 def _legend(cells: pd.DataFrame) -> list[str]:
@@ -160,13 +160,11 @@ def metric_tables(results: Results, *, metrics: Sequence[str] | None = None, lev
     rows = ("method", "prompt") if len(parts) > 1 else ("method",)
     if has_datasets:
         return [
-            Table("metrics", METRICS[name].heading, cells[cells["metric"] == name], rows, level=level, plain=True)
-            for name in names
+            Table("metrics", METRICS[name].heading, cells[cells["metric"] == name], rows, level=level) for name in names
         ]
     title = results.datasets[0]
     return [
-        Table("metrics", title, cells[cells["metric"].isin(topic)], rows, "metric", level=level, plain=True)
-        for topic in topics
+        Table("metrics", title, cells[cells["metric"].isin(topic)], rows, "metric", level=level) for topic in topics
     ]
 
 
@@ -199,6 +197,23 @@ def progress_notes(results: Results) -> list[str]:
     """Return notes on runs in progress."""
     words = [f"{str(run.folder)!r} has {done} of {total} images" for run, done, total in results.progress]
     return [f"… marks numbers of a run in progress: {'; '.join(words)}."] if words else []
+
+
+def uneven_notes(results: Results) -> Iterator[str]:
+    """Yield notes on methods with different seeds or images of a data set."""
+    for dataset in results.datasets:
+        by_method = results.select(dataset=dataset).groupby("method", sort=False)
+        seeds = by_method["seed"].agg(lambda column: ", ".join(map(str, column.unique())))
+        images = by_method["planned"].max()
+        for what, values in (("seeds on", seeds), ("numbers of images of", images)):
+            if values.nunique() > 1:
+                words = "; ".join(f"{method} {value}" for method, value in values[results.methods].items())
+                yield f"The methods have different {what} {dataset!r}: {words}."
+
+
+def interval_note(level: float) -> str:
+    """Return the note on the intervals of a table."""
+    return f"Intervals: {100 * level:g} % bootstrap over images."
 
 
 def _mark_ties(results: Results, cells: pd.DataFrame, groups: Mapping[str, Sequence[str]]) -> pd.DataFrame:

@@ -1,4 +1,4 @@
-"""Figures of the cosine similarity of text features: per image, in groups, over templates, and between classes."""
+"""Figures of the cosine similarity of text features: per image, over templates, and between classes."""
 
 from __future__ import annotations
 
@@ -6,18 +6,14 @@ from collections.abc import Mapping
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 from matplotlib.figure import Figure
 
 from otpt.errors import OtptError
-from otpt.metrics import get_metric
 from otpt.report.figures import style
 from otpt.report.results import Results
-from otpt.report.rows import SPLITS, init_cosine, mean_cosines, split_groups
+from otpt.report.rows import init_cosine, mean_cosines
 
 Floats = npt.NDArray[np.float64]
-FEW = 100
-"""Images below which the ECE of a group is marked: of 100, a calibrated model shows 10 % and more with 20 bins."""
 MAX_PROMPTS = 24
 _FEWEST = 3
 
@@ -55,47 +51,6 @@ def draw_cosine(results: Results) -> Figure:
         points.legend(loc="upper left", fontsize=6.5, ncols=2, bbox_to_anchor=(0, -0.22))
         marginal.set_xlabel("fraction")
     style.footnote(figure, style.note(results, one_seed=True, bins=False))
-    return figure
-
-
-def draw_groups(results: Results) -> Figure:
-    """Draw accuracy and ECE of the two groups of images split by TPT's similarity, one row per data set."""
-    results = results.narrow(results.select(seed=results.seeds[0]))
-    has_initial = all(init_cosine(results, key) is not None for key in results.keys_of())
-    columns = [(split, metric) for split in (SPLITS if has_initial else SPLITS[:1]) for metric in ("accuracy", "ece")]
-    figure, axes = style.panels(len(results.datasets) * len(columns), size=(2.1, 2.2), across=len(columns))
-    few = False
-    for at, dataset in enumerate(results.datasets):
-        line = axes[at * len(columns) : (at + 1) * len(columns)]
-        for panel, (split, metric) in zip(line, columns, strict=True):
-            frame = split_groups(results, dataset, split)
-            groups = [frame[frame["dataset"] == f"{dataset}:group {number}"] for number in (1, 2)]
-            sizes = [group["images"].iloc[0] for group in groups]
-            small = [metric == "ece" and 0 < size < FEW for size in sizes]
-            few |= any(small)
-            heights = pd.DataFrame([100 * group.groupby("method")[metric].mean() for group in groups])[results.methods]
-            for drawn in style.bars(panel, heights):
-                for bar, faded in zip(drawn, small, strict=True):
-                    bar.set_alpha(0.35 if faded else 1.0)
-            threshold = frame["threshold"].iloc[0]
-            names = [
-                f"{sign} {threshold:.3f}\n{size} images{' *' if faded else ''}"
-                for sign, size, faded in zip(">≤", sizes, small, strict=True)
-            ]
-            panel.set_xticks([0, 1], names)
-            at_value = "median" if split == "median" else "initial value"
-            panel.set_title(f"{get_metric(metric).heading}, split at the {at_value}", fontsize=7.5)
-        for k in (0, 1):
-            top = max(panel.get_ylim()[1] for panel in line[k::2])
-            for panel in line[k::2]:
-                panel.set_ylim(0, top)
-        line[0].set_ylabel(style.short(dataset))
-    style.legend(figure)
-    words = "" if has_initial else "; the runs hold no initial value ('zero-shot')"
-    words += f"; * fewer than {FEW} images: such an ECE is mostly noise, so its bars are faint" if few else ""
-    style.footnote(
-        figure, f"split by TPT's mean cosine similarity of each image{words}; {style.note(results, one_seed=True)}"
-    )
     return figure
 
 

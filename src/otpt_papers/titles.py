@@ -1,4 +1,4 @@
-"""Short titles of data sets, methods and metrics in tables, as the papers have them (``titles.toml``)."""
+"""Short titles of data sets, methods and metrics, as the papers have them (``titles.toml``)."""
 
 from __future__ import annotations
 

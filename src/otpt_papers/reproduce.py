@@ -1,8 +1,8 @@
 """Plans for reproducing a paper's tables: required runs, data sets and missing data.
 
 Every data set has a run folder of its own, OUT/BACKBONE/GROUP/DATASET, which several tables share. Making a plan needs
-no data: sizes come from the registry. With ``bench`` the plan uses the emoji sets and the embedded
-model, as a functional test without the paper's numbers.
+no data: sizes come from the registry. With ``bench`` the plan uses the emoji sets and the embedded model, as a
+functional test without the paper's numbers.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from typing import TypedDict, Unpack
 
 import pandas as pd
 
-from otpt.data import Dataset, load_dataset
+from otpt.data import Dataset, find_entry, load_dataset
 from otpt.data.emoji import GROUPS, SHIFTS
-from otpt.data.registered import find_entry
 from otpt.errors import OtptError
 from otpt.files import Json
 from otpt.methods import get_method
-from otpt.report.papers import BACKBONES, LAYOUTS, OTPT, Paper, get_paper, table_datasets
 from otpt.report.results import check_names
 from otpt.runs import Run
 from otpt.runs.config import CONFIG
+from otpt_papers.layouts import LAYOUTS
+from otpt_papers.papers import BACKBONES, OTPT, Paper, get_paper, table_datasets
 
 STUDIES = {"paper": OTPT, "cots": "cots"}
 """Names for ``otpt reproduce`` and their papers."""
@@ -51,12 +51,20 @@ class PlannedRun:
     """One data set in one run folder.
 
     Attributes:
+        folder: run folder.
+        dataset: name of the data set.
+        backbone: the paper's name of the backbone, or "bench".
         model: specification of the backbone.
-        images: of the data set, under each seed; None if unknown.
+        group: name of the group of tables that share the run.
+        methods: names of the methods.
+        prompts: prompts; None for that of the data set.
+        seeds: seeds of the views.
+        augmix: whether views are mixed; None for the data set's choice.
+        images: number of images of the data set, under each seed; None if unknown.
         missing: why it cannot be run; None if it can.
         data: folder with the data sets.
-        left: images that are still to be predicted, over all seeds; None if unknown.
-        seconds: estimated for what is left; None if unknown.
+        left: number of images that are still to be predicted, over all seeds; None if unknown.
+        seconds: estimated time for what is left; None if unknown.
     """
 
     folder: Path
@@ -74,19 +82,29 @@ class PlannedRun:
     left: int | None = None
     seconds: float | None = None
 
-    def make(self) -> Dataset:
+    def open_dataset(self) -> Dataset:
         """Open the data set."""
-        return _open(self.dataset, self.data)
+        return _open_dataset(self.dataset, self.data)
 
 
 @lru_cache(maxsize=32)
-def _open(name: str, data: Path | None) -> Dataset:
+def _open_dataset(name: str, data: Path | None) -> Dataset:
     return load_dataset(name, root=data, official_names=True)
 
 
 @dataclass(frozen=True)
 class PlannedTable:
-    """A table of the paper and the runs that it is made of; ``needs`` is what must be supplied before."""
+    """A table of the paper and the runs that it is made of.
+
+    Attributes:
+        number: number or name of the table.
+        layout: name of its layout.
+        backbone: the paper's name of the backbone, or "bench".
+        prompt: prompt of the table; None for that of the data sets.
+        methods: names of the methods.
+        runs: runs that it is made of.
+        needs: what must be supplied before; None if it can be planned.
+    """
 
     number: str
     layout: str
@@ -165,7 +183,7 @@ class _Study:
         """Plan the run of a data set, which the tables of a group share."""
         where = "bench" if self.bench else backbone
         shared = self.rows[(self.rows["layout"].map(_GROUP_OF) == group) & (self.rows["backbone"] == backbone)]
-        images, missing = _look(dataset, self.data, self.choice.get("limit"))
+        images, missing = _count_images(dataset, self.data, self.choice.get("limit"))
         seeds = self.choice.get("seeds") or SEEDS[: self.paper.seeds or (3 if group == "seeds" else 1)]
         run = PlannedRun(
             folder=self.out / where.replace("/", "-") / group / dataset.replace("/", "-"),
@@ -273,14 +291,14 @@ def evaluate_commands(plan: Plan, *, data: Path | None, views: int = 64, limit: 
     return [f"for set in {' '.join(names)}; do {command}; done" for command, names in loops.items()]
 
 
-def _look(name: str, data: Path | None, limit: int | None) -> tuple[int | None, str | None]:
+def _count_images(name: str, data: Path | None, limit: int | None) -> tuple[int | None, str | None]:
     """Return the number of images of a data set, and the reason if it is missing."""
     entry = find_entry(name)
     images = None if entry is None else entry.test_images
     missing: str | None = "no --data was given"
     if data is not None or name.startswith("emoji/"):
         try:
-            images, missing = len(_open(name, data)), None
+            images, missing = len(_open_dataset(name, data)), None
         except OtptError as error:
             missing = str(error)
     return (images if images is None or limit is None else min(images, limit)), missing

@@ -20,9 +20,11 @@ from otpt.evaluation import Evaluation, LocalEngine, ProcessEngine, Progress, du
 from otpt.features import FeatureCache
 from otpt.methods import Protocol, get_methods
 from otpt.prompts import Prompt
-from otpt.report import Table, build_tables, compare_with_paper, open_results, render
-from otpt.report.papers import BACKBONES, OTPT
-from otpt.report.reproduce import STUDIES, Plan, PlannedRun, PlannedTable, evaluate_commands, make_plan
+from otpt.report import Selection, Table, open_results, render
+from otpt_papers.comparison import compare_with_paper
+from otpt_papers.layouts import LAYOUTS
+from otpt_papers.papers import BACKBONES, OTPT
+from otpt_papers.reproduce import STUDIES, Plan, PlannedRun, PlannedTable, evaluate_commands, make_plan
 
 
 @o.option_group("Options")
@@ -114,7 +116,7 @@ def _check_present(plan: Plan, limit: int | None) -> None:
             f"None of the data sets is present: {', '.join(plan.missing)}. Give their folder with --data, or try the "
             "plan on the emoji sets with --bench."
         )
-    note_missing_classes([run.make() for run in present.values()], limit)
+    note_missing_classes([run.open_dataset() for run in present.values()], limit)
 
 
 class _Runner:
@@ -152,7 +154,7 @@ class _Runner:
         prompts = None if run.prompts is None else tuple(Prompt(words) for words in run.prompts)
         request = Evaluation(protocol=protocol, prompts=prompts, seeds=run.seeds, limit=self._part.limit)
         result = evaluation.evaluate(
-            run.make(),
+            run.open_dataset(),
             partial(self._load, backbone=run.model),
             request,
             out=run.folder,
@@ -170,14 +172,13 @@ def _tables(table: PlannedTable, runs: Sequence[PlannedRun], paper: str) -> list
     """Return the table in its layout, with the O-TPT paper's numbers; or next to another paper's."""
     results = open_results([run.folder for run in runs])
     bench = table.backbone == "bench"
-    shown = build_tables(
-        results,
-        table.layout,
+    selection = Selection(
         datasets=[run.dataset for run in runs],
         methods=[name for name in table.methods if name in results.methods],
         prompt=table.prompt,
-        paper=table.backbone if paper == OTPT and not bench else None,
     )
+    with_numbers = paper == OTPT and not bench
+    shown = LAYOUTS[table.layout].tables(results, selection, backbone=table.backbone if with_numbers else None)
     if paper == OTPT or bench:
         return shown
     try:

@@ -12,22 +12,23 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from otpt.data.registered import find_entry
+from otpt.data import find_entry
 from otpt.errors import OtptError
-from otpt.report.formats import Table
-from otpt.report.papers import (
+from otpt.report import Results, Table
+from otpt.report.results import check_names
+from otpt.report.selection import AVERAGE
+from otpt.report.tables import make_cells, progress_notes
+from otpt_papers.papers import (
     Paper,
     get_paper,
     mark_errata,
     method_key,
-    own_note,
     paper_backbone,
     printed_values,
     table_datasets,
+    user_data_note,
 )
-from otpt.report.results import Results, check_names
-from otpt.report.selection import AVERAGE
-from otpt.report.tables import make_cells, progress_notes
+from otpt_papers.tables import PaperTable
 
 METRICS = ("accuracy", "ece")
 _VIEWS = re.compile(r"\bn=(\d+) augmix=(on|off)\b")
@@ -46,46 +47,68 @@ def compare_with_paper(
     """Compare results with the tables of a paper; raise :class:`OtptError` if they share none.
 
     Args:
-        datasets, methods, prompt, tables: only these.
-        backbone: backbone of the paper; that of the runs by default.
+        results: runs of one model.
+        paper: name of the paper, one of :data:`otpt_papers.papers.PAPERS`.
+        datasets: names of data sets; None for all of the runs.
+        methods: names of methods; None for all of the runs.
+        prompt: prompt of the runs; None for all.
+        backbone: backbone of the paper; None for that of the runs, which must have OpenAI's weights.
+        tables: numbers or names of the paper's tables; None for all.
     """
     source = get_paper(paper)
-    backbone = backbone or _backbone(results, source)
-    chosen = check_names("data set", datasets, results.datasets)
-    shown = check_names("method", methods, results.methods)
+    if backbone is None:
+        backbone = _backbone(results, source)
+    check_names("backbone of the paper", [backbone], source.backbones)
+    shown_datasets = check_names("data set", datasets, results.datasets)
+    shown_methods = check_names("method", methods, results.methods)
     prompts = check_names("prompt", None if prompt is None else [prompt], results.prompts)
-    ours = {method_key(method): method for method in shown}
-    strange = [name for name in chosen if not _is_registered(results, name)]
-    comparable = [name for name in chosen if name not in strange]
+    by_key = {method_key(method): method for method in shown_methods}
+    strange = [name for name in shown_datasets if not _is_registered(results, name)]
+    comparable = [name for name in shown_datasets if name not in strange]
     numbers = source.numbers[source.numbers["backbone"] == backbone]
     compared: list[Table] = []
     reasons: list[_Reason] = []
     for number, printed in numbers.groupby("table", sort=False):
         if tables is not None and number not in tables:
             continue
-        theirs = dict.fromkeys(printed["method"])
-        shared = {ours[method_key(name)]: name for name in theirs if method_key(name) in ours}
+        of_table = dict.fromkeys(printed["method"])
+        shared = {by_key[method_key(name)]: name for name in of_table if method_key(name) in by_key}
         cells = _joined(results, printed, comparable, shared, prompts)
         if not cells.empty:
-            cells, errata = mark_errata(cells, printed, shared)
-            notes = [
-                *_notes(results, source, printed, cells, shared),
-                *errata,
-                *_strange_notes(results, printed, strange),
-            ]
-            has_prompts = set(cells["prompt"]) != {printed["prompt"].iloc[0]}
-            rows = ("dataset", "method", "prompt") if has_prompts else ("dataset", "method")
-            title = f"{source.title}, {backbone}: {number}"
-            table = Table(str(number), title, cells, rows, "metric", tuple(notes), paper=str(number), across=True)
-            compared.append(table)
+            compared.append(_table(results, source, printed, cells, shared, strange))
         elif shared and printed["metric"].isin(METRICS).any():
             reasons.append(_reason(printed, comparable, shared))
     if not compared:
-        theirs_and_ours = f"{', '.join(dict.fromkeys(numbers['method']))}, the runs hold {', '.join(shown)}"
+        theirs_and_ours = f"{', '.join(dict.fromkeys(numbers['method']))}, the runs hold {', '.join(shown_methods)}"
         reason = min(reasons).words if reasons else f"on {backbone} it has {theirs_and_ours}"
         hint = f"; not registered data sets with their own classes: {', '.join(strange)}" if strange else ""
         raise OtptError(f"These runs share no results with the paper {paper!r}: {reason}{hint}.")
     return compared
+
+
+def _table(
+    results: Results,
+    paper: Paper,
+    printed: pd.DataFrame,
+    cells: pd.DataFrame,
+    methods: Mapping[str, str],
+    strange: Sequence[str],
+) -> PaperTable:
+    """Return the table of joined cells, with notes on the protocol, errata and data sets that are not compared."""
+    number = str(printed["table"].iloc[0])
+    cells, errata = mark_errata(cells, printed, methods)
+    protocol = _notes(results, paper, printed, cells, methods)
+    has_prompts = set(cells["prompt"]) != {printed["prompt"].iloc[0]}
+    return PaperTable(
+        number,
+        f"{paper.title}, {printed['backbone'].iloc[0]}: {number}",
+        cells,
+        rows=("dataset", "method", "prompt") if has_prompts else ("dataset", "method"),
+        columns="metric",
+        notes=(*protocol, *errata, *_strange_notes(results, printed, strange)),
+        paper=number,
+        across=True,
+    )
 
 
 class _Reason(NamedTuple):
@@ -113,7 +136,7 @@ def _strange_notes(results: Results, printed: pd.DataFrame, strange: Sequence[st
     of_table = table_datasets(printed)
     for name in strange:
         if name in of_table and results.is_own(name):
-            yield own_note(name)
+            yield user_data_note(name)
         elif name in of_table:
             yield f"The runs' {name!r} has other classes than the data set of that name, so it is not compared."
 
@@ -149,12 +172,11 @@ def _backbone(results: Results, paper: Paper) -> str:
     """Return the paper's name of the runs' backbone with OpenAI's weights."""
     architecture = results.runs[0].config.backbone.architecture
     backbone = paper_backbone(architecture)
-    backbones = list(dict.fromkeys(paper.numbers["backbone"]))
     family, _, tag = results.model.partition("/")
-    if backbone not in backbones or (family == architecture and tag not in {"", "openai"}):
+    if backbone not in paper.backbones or (family == architecture and tag not in {"", "openai"}):
         raise OtptError(
-            f"The paper {paper.name!r} has numbers of {' or '.join(backbones)} with OpenAI's weights, and these runs "
-            f"are of {results.model!r}; evaluate with one of those backbones, such as --backbone ViT-B-16/openai."
+            f"The paper {paper.name!r} has numbers of {' or '.join(paper.backbones)} with OpenAI's weights, and these "
+            f"runs are of {results.model!r}; evaluate with one of those backbones, such as --backbone ViT-B-16/openai."
         )
     return backbone
 

@@ -1,20 +1,19 @@
-"""Published numbers, comparisons with them, and plans of their tables."""
+"""Published numbers, and comparisons with them."""
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 
 import pytest
 from oracles.runs.simulated_runs import simulate_run, simulated_dataset
 
 from otpt import OtptError
-from otpt.data import Dataset
-from otpt.data.registered import find_entry
-from otpt.evaluation import Evaluation as Settings
-from otpt.report import PAPERS, compare_with_paper, get_paper, open_results, paper_table, published
-from otpt.report.papers import method_key
-from otpt.report.reproduce import evaluate_commands, make_plan
+from otpt.data import Dataset, find_entry
+from otpt.evaluation import Evaluation
+from otpt.report import Selection, open_results
+from otpt_papers.comparison import compare_with_paper
+from otpt_papers.papers import PAPERS, get_paper, method_key, paper_table, published
+from otpt_papers.references import PeerPaper
 
 
 def test_printed_numbers() -> None:
@@ -56,8 +55,10 @@ def test_errata_are_the_averages_beyond_rounding() -> None:
             allowed = values["printed"].map(half_unit).mean() + half_unit(average["printed"].item())
             if abs(average["value"].item() - values["value"].mean()) > allowed * (1 + 1e-9):
                 found[key] = (average["printed"].item(), f"{values['value'].mean():.2f}")
-    keys = ("table", "backbone", "method", "metric")
-    listed = {tuple(each[k] for k in keys): (each["printed"], each["other"]) for each in get_paper("otpt").errata}
+    listed = {}
+    for erratum in get_paper("otpt").errata:
+        key = (erratum.table, erratum.backbone, erratum.method, erratum.metric)
+        listed[key] = (erratum.printed, erratum.other)
     assert found == listed
     assert len(listed) == 13
 
@@ -78,7 +79,7 @@ def registered(name: str, images: int = 40) -> Dataset:
 def test_comparison_with_a_paper(tmp_path: Path) -> None:
     methods = ("zero-shot", "tpt", "o-tpt", "a-tpt")
     folder = simulate_run(
-        tmp_path / "run", [registered("dtd"), registered("pets")], Settings(methods=methods), model="ViT-B-16/openai"
+        tmp_path / "run", [registered("dtd"), registered("pets")], Evaluation(methods=methods), model="ViT-B-16/openai"
     )
     results = open_results([folder])
     tables = {table.name: table for table in compare_with_paper(results, "cots")}
@@ -92,66 +93,26 @@ def test_comparison_with_a_paper(tmp_path: Path) -> None:
     assert "40 of 1692 images of dtd" in notes
     assert "1 seed instead of 3" in notes
     assert tables["sets"].to_markdown()
-    for options, value in [({"paper": "cotz"}, "cotz"), ({"paper": "cots", "methods": ["x"]}, "'x'")]:
+    (first, *_) = PeerPaper("cots").tables(results, Selection(), backbone="ViT-B/16")
+    assert first.cells.equals(next(iter(tables.values())).cells)
+    for options, value in [
+        ({"paper": "cotz"}, "cotz"),
+        ({"paper": "cots", "methods": ["x"]}, "'x'"),
+        ({"paper": "cots", "backbone": "RN51"}, "RN51"),
+    ]:
         with pytest.raises(OtptError, match=value):
             compare_with_paper(results, **options)
     with pytest.raises(OtptError, match="zero"):
         compare_with_paper(results, "zero")
+    for selection in (Selection(metrics=["nll"]), Selection(level=0.9)):
+        with pytest.raises(OtptError, match="cots"):
+            PeerPaper("cots").tables(results, selection)
 
 
 def test_other_models_and_data_are_not_compared(tmp_path: Path, runs: dict[str, Path]) -> None:
     with pytest.raises(OtptError, match="ViT-B/16 or RN50"):
         compare_with_paper(open_results([runs["main"]]), "cots")
-    settings = Settings(methods=("zero-shot", "tpt"))
+    settings = Evaluation(methods=("zero-shot", "tpt"))
     folder = simulate_run(tmp_path / "run", [simulated_dataset("dtd", 5, 20)], settings, model="RN50/openai")
     with pytest.raises(OtptError, match="dtd"):
         compare_with_paper(open_results([folder]), "cots")
-
-
-def test_a_plan_needs_no_data() -> None:
-    plan = make_plan("paper", tables=["2"], datasets=["dtd"])
-    (table,) = plan.tables
-    (run,) = table.runs
-    assert (run.dataset, run.images, run.left, run.backbone) == ("dtd", 1692, 1692, "ViT-B/16")
-    assert list(plan.missing) == ["dtd"]
-    (command,) = evaluate_commands(plan, data=None)
-    words = shlex.split(command)
-    assert words[:3] == ["for", "set", "in"]
-    assert "o-tpt" in words
-    assert plan.to_dict()["tables"][0]["runs"][0]["dataset"] == "dtd"
-
-
-def test_plans_of_all_tables() -> None:
-    plan = make_plan("paper")
-    assert len(plan.tables) == 20
-    assert {table.layout for table in plan.tables if table.needs} == {"coop", "maple", "medical"}
-    assert len({run.folder for run in plan.runs}) == len(plan.runs)
-    cots = make_plan("cots")
-    assert all("ttl" not in run.methods for run in cots.runs)
-    assert set(cots.left_out) >= {"ttl"}
-    assert {run.seeds for run in cots.runs} == {(0, 1, 2)}
-    assert {run.augmix for run in cots.runs if run.group == "shifts"} == {False}
-
-
-def test_a_plan_counts_what_is_done(tmp_path: Path) -> None:
-    wanted = {"bench": True, "tables": ["4"], "datasets": ["emoji/line"], "limit": 20, "out": tmp_path}
-    (run,) = make_plan("paper", **wanted).runs
-    assert (run.model, run.left) == ("pocket", 20)
-    simulate_run(run.folder, [simulated_dataset("emoji/line", 5, 20)], Settings(methods=run.methods, shard_size=8))
-    (again,) = make_plan("paper", **wanted).runs
-    assert again.left == 0
-
-
-def test_bad_plans() -> None:
-    for options, value in [
-        ({"study": "papre"}, "papre"),
-        ({"tables": ["99"]}, "99"),
-        ({"datasets": ["dtdd"]}, "dtdd"),
-        ({"methods": ["xyz"]}, "xyz"),
-        ({"backbones": ["RN51"]}, "RN51"),
-        ({"limit": 0}, "0"),
-        ({"data": Path("nowhere")}, "nowhere"),
-        ({"model": "x"}, "paper-backbone"),
-    ]:
-        with pytest.raises(OtptError, match=value):
-            make_plan(**options)

@@ -1,10 +1,8 @@
-"""Numbers that papers print, the protocols under which they were measured, and the layouts of their tables.
-
-The tables themselves are made by :mod:`otpt.report.layouts` and :mod:`otpt.report.paper_comparison`.
+"""Numbers that papers print, and the protocols under which they were measured (``papers.toml``).
 
 ``published.csv`` has a row for each paper, table, backbone, data set, method and metric, with the value as printed;
-"average" is the average that the paper prints, and an empty value a cell without a number. Names are this package's.
-Values are percent (SCE: 10⁻²). ``layouts.toml`` has the layouts of the O-TPT paper's tables.
+"average" is the average that the paper prints, and an empty value a cell without a number. Names are those of otpt.
+Values are percent (SCE: 10⁻²). ``layout`` names the form of the table, see :mod:`otpt_papers.layouts`.
 """
 
 from __future__ import annotations
@@ -22,12 +20,13 @@ import pydantic.dataclasses
 from pydantic import TypeAdapter
 
 from otpt.errors import OtptError
-from otpt.report.results import Results, check_names
+from otpt.report import Results
+from otpt.report.results import check_names
 from otpt.report.selection import AVERAGE
-from otpt.report.titles import method_title, metric_title
+from otpt_papers.titles import method_title, metric_title
 
 OTPT = "otpt"
-"""The O-TPT paper, whose layouts ``otpt table`` has."""
+"""Name of the O-TPT paper."""
 BACKBONES = ("ViT-B/16", "RN50")
 """Backbones of the O-TPT paper's main tables."""
 SHIFTS = ("imagenet-a", "imagenet-v2", "imagenet-r", "imagenet-sketch")
@@ -37,24 +36,23 @@ _ALIASES = {"e-cots": ("cots", "weak-strong")}
 
 
 @pydantic.dataclasses.dataclass(frozen=True)
-class Layout:
-    """A form of table; see ``layouts.toml``."""
+class Erratum:
+    """A printed average that contradicts other numbers of the same paper.
 
-    title: str
-    metrics: tuple[str, ...] = ("accuracy", "ece")
-    chosen: bool = False
-    shifts: bool = False
-    average: bool = True
-    by_table: bool = False
-    needs: str = ""
+    Attributes:
+        table, backbone, method, metric: where it is printed.
+        printed: the average as printed.
+        other: the number that contradicts it.
+        reason: what the other number is.
+    """
 
-
-def _read_text(name: str) -> str:
-    return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
-
-
-LAYOUTS = TypeAdapter(dict[str, Layout]).validate_python(tomllib.loads(_read_text("layouts.toml"))["layouts"])
-"""Layouts of the paper's tables, by name."""
+    table: str
+    backbone: str
+    method: str
+    metric: str
+    printed: str
+    other: str
+    reason: str
 
 
 @pydantic.dataclasses.dataclass(frozen=True)
@@ -62,13 +60,20 @@ class Paper:
     """Source and protocol of a paper's numbers, with None for unstated fields.
 
     Attributes:
+        name: name in ``published.csv`` and for ``otpt table --paper``.
+        title: name in titles of tables.
+        source: citation.
+        views: number of views of an image.
+        seeds: number of seeds.
+        n_bins: number of bins of the calibration errors.
         augmix: whether views are mixed, by "fine-grained", "imagenet" and "shift".
         own: parts of names of the authors' own methods.
         others: who measured the other methods.
         confidence: how the numbers are known.
         inferred: which parts of the protocol were concluded from the numbers.
-        not_implemented: methods, or parts of their names, that this package does not have, and why.
-        errata: printed numbers that contradict others of the same paper.
+        remarks: further sentences.
+        not_implemented: methods, or parts of their names, that otpt does not have, and why.
+        errata: printed averages that contradict other numbers of the same paper.
     """
 
     name: str
@@ -84,13 +89,18 @@ class Paper:
     inferred: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
     not_implemented: dict[str, str] = field(default_factory=dict)
-    errata: tuple[dict[str, str], ...] = ()
+    errata: tuple[Erratum, ...] = ()
 
     @property
     def numbers(self) -> pd.DataFrame:
         """The rows of :func:`published` of this paper."""
         numbers = published()
         return numbers[numbers["paper"] == self.name]
+
+    @property
+    def backbones(self) -> tuple[str, ...]:
+        """Names of the backbones that the paper has numbers of."""
+        return tuple(dict.fromkeys(self.numbers["backbone"]))
 
     def measured(self, method: str) -> str:
         """Return who measured a method's numbers."""
@@ -116,9 +126,13 @@ class Paper:
         return f"{words}; not stated: {', '.join(missing)}." if missing else f"{words}."
 
 
-_PAPERS = TypeAdapter(dict[str, Paper]).validate_python(
-    {name: {"name": name, **table} for name, table in tomllib.loads(_read_text("papers.toml")).items()}
-)
+def _read_papers() -> dict[str, Paper]:
+    tables = tomllib.loads(resources.files(__package__).joinpath("papers.toml").read_text(encoding="utf-8"))
+    papers = {name: {"name": name, **table} for name, table in tables.items()}
+    return TypeAdapter(dict[str, Paper]).validate_python(papers)
+
+
+_PAPERS = _read_papers()
 PAPERS = tuple(_PAPERS)
 """Papers whose numbers are known."""
 
@@ -142,9 +156,15 @@ def get_paper(name: str) -> Paper:
 def paper_table(table: int | str, *, paper: str = OTPT, backbone: str | None = None) -> pd.DataFrame:
     """Return the rows of one table and backbone.
 
-    >>> rows = paper_table(2).set_index(["method", "metric", "dataset"])
-    >>> rows.loc[("o-tpt", "ece", "dtd"), "printed"]
-    '7.88'
+    Args:
+        table: number or name of the table.
+        paper: name of the paper.
+        backbone: name of the backbone; may be omitted if the table has one.
+
+    Example:
+        >>> rows = paper_table(2).set_index(["method", "metric", "dataset"])
+        >>> rows.loc[("o-tpt", "ece", "dtd"), "printed"]
+        '7.88'
     """
     rows = get_paper(paper).numbers
     check_names("table of the paper", [str(table)], rows["table"])
@@ -188,7 +208,11 @@ def printed_values(
 ) -> list[float]:
     """Return the printed number of each cell by data set, method and metric, or nan.
 
-    An average that is not printed is the mean over ``datasets``. ``methods`` gives the paper's names of ours.
+    Args:
+        cells: cells of a table, see :class:`otpt.report.Table`.
+        printed: rows of a paper's table.
+        datasets: data sets whose mean replaces an average that is not printed.
+        methods: the paper's names of the runs' methods; None if they are the same.
     """
     values = printed.set_index(["dataset", "method", "metric"])["value"].to_dict()
 
@@ -205,18 +229,27 @@ def printed_values(
 def mark_errata(
     cells: pd.DataFrame, printed: pd.DataFrame, methods: Mapping[str, str] | None = None
 ) -> tuple[pd.DataFrame, list[str]]:
-    """Mark the averages of a table that contradict other numbers of the paper, with a note for each."""
+    """Mark the averages of a table that contradict other numbers of the paper, with a note for each.
+
+    Args:
+        cells: cells of a table, see :class:`otpt.report.Table`.
+        printed: rows of the paper's table.
+        methods: the paper's names of the runs' methods; None if they are the same.
+
+    Returns:
+        The cells with the flag ``wrong``, and the notes.
+    """
     paper, table, backbone = printed[["paper", "table", "backbone"]].iloc[0]
     names = cells["method"] if methods is None else cells["method"].map(methods)
     is_wrong = pd.Series(False, index=cells.index)
     notes = []
     for erratum in get_paper(paper).errata:
-        metric, method = erratum["metric"], erratum["method"]
-        is_meant = (cells["dataset"] == AVERAGE) & (cells["metric"] == metric) & (names == method)
-        if (erratum["table"], erratum["backbone"]) == (table, backbone) and is_meant.any():
+        is_average = (cells["dataset"] == AVERAGE) & (cells["metric"] == erratum.metric)
+        is_meant = is_average & (names == erratum.method)
+        if (erratum.table, erratum.backbone) == (table, backbone) and is_meant.any():
             is_wrong |= is_meant
-            what = f"{erratum['printed']} as average {metric_title(metric)} of {method_title(method)}"
-            notes.append(f"! Table {table} prints {what}; {erratum['other']} is {erratum['reason']}.")
+            what = f"average {metric_title(erratum.metric)} of {method_title(erratum.method)}"
+            notes.append(f"! Table {table} prints {erratum.printed} as {what}; {erratum.other} is {erratum.reason}.")
     return cells.assign(wrong=is_wrong), notes
 
 
@@ -231,7 +264,7 @@ def paper_backbone(architecture: str) -> str:
     return re.sub(r"^(ViT-\w+)-(\d+)$", r"\1/\2", architecture.replace("-quickgelu", ""))
 
 
-def own_note(dataset: str) -> str:
+def user_data_note(dataset: str) -> str:
     """Return a note on a user-supplied data set with a registered name."""
     return (
         f"The runs' {dataset!r} is user-supplied data, not the registered data set, so the paper has no numbers of it."

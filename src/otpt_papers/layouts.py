@@ -1,0 +1,369 @@
+"""Tables in the layouts of the O-TPT paper, with its printed numbers next to those of the runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+import pandas as pd
+
+from otpt.errors import OtptError
+from otpt.report import Layout, Results, Selection, Table
+from otpt.report.results import check_names
+from otpt.report.selection import AVERAGE, choose, prompt_of
+from otpt.report.tables import interval_note, make_cells, progress_notes, uneven_notes
+from otpt_papers.groups import SPLIT_BY, split_groups, splits_of
+from otpt_papers.papers import (
+    BACKBONES,
+    SHIFTS,
+    layout_tables,
+    mark_errata,
+    printed_values,
+    table_datasets,
+    user_data_note,
+)
+from otpt_papers.tables import NO_NUMBERS, NOTHING_AT_ALL, PaperTable
+from otpt_papers.titles import DATASETS
+
+PRINTED = "printed"
+"""Column of the averages that a paper prints."""
+
+_NO_TABLE = "The paper has no such table for this backbone and prompt."
+_REMEDY = "choose one with --prompt, or the layout 'prompts'"
+
+
+@dataclass(frozen=True)
+class _Part:
+    """What one table of a layout shows.
+
+    Attributes:
+        datasets: names of data sets, in order.
+        methods: names of methods, in order.
+        prompt: prompt of all methods; None where the runs have one.
+        printed: the paper's table, if it is known already.
+    """
+
+    datasets: list[str]
+    methods: list[str]
+    prompt: str | None
+    printed: pd.DataFrame | None = None
+
+
+@dataclass(frozen=True)
+class PaperLayout(Layout):
+    """A form of the O-TPT paper's tables: lines of methods and metrics, columns of data sets, and their average.
+
+    Attributes:
+        name: name for ``otpt table --layout``, and in ``published.csv``.
+        title: title of the tables.
+        metrics: metrics, a line for each.
+        chosen: whether only those methods are shown that the paper has there, or that start from what the layout is
+            named after.
+        shifts: whether the data sets are those of the family "shift"; else they are all others.
+        needs: what its runs need besides the data sets.
+    """
+
+    has_average: ClassVar[bool] = True
+
+    name: str
+    title: str
+    metrics: tuple[str, ...] = ("accuracy", "ece")
+    chosen: bool = False
+    shifts: bool = False
+    needs: str = ""
+
+    def tables(self, results: Results, selection: Selection, *, backbone: str | None = None) -> list[Table]:
+        """Build the tables of the layout.
+
+        Args:
+            results: runs of one model.
+            selection: what the tables show.
+            backbone: backbone of the paper whose printed numbers are added; None for none.
+        """
+        self.check(results, selection)
+        metrics = selection.metric_names(self.metrics)
+        check_names("backbone of the paper", None if backbone is None else [backbone], BACKBONES)
+        check_names("prompt", None if selection.prompt is None else [selection.prompt], results.prompts)
+        methods = self.methods(results, selection.methods)
+        tables: list[Table] = []
+        for part in self.parts(results, selection, methods):
+            if part.datasets and part.methods:
+                tables.append(self._table(results, part, metrics, backbone, selection.level))
+        return tables
+
+    def check(self, results: Results, selection: Selection) -> None:
+        """Raise :class:`OtptError` for a selection that the layout does not have."""
+
+    def parts(self, results: Results, selection: Selection, methods: Sequence[str]) -> list[_Part]:
+        """Return what each table shows."""
+        datasets = self.datasets(results, selection.datasets)
+        return [_prompt_part(results, datasets, methods, selection.prompt)]
+
+    def methods(self, results: Results, names: Sequence[str] | None = None) -> list[str]:
+        """Return the methods of the runs that the layout shows, in the paper's order, then in the runs'."""
+        if names is not None:
+            return check_names("method", names, results.methods)
+        of_paper = list(dict.fromkeys(method for table in layout_tables(self.name) for method in table["method"]))
+        methods = [method for method in of_paper if method in results.methods]
+        for method in results.methods:
+            if method not in of_paper and (not self.chosen or method.partition("+")[0] == self.name):
+                methods.append(method)
+        if not methods:
+            raise OtptError(
+                f"The runs hold no method of the layout {self.name!r} ({', '.join(of_paper)}); they hold "
+                f"{', '.join(results.methods)}. Choose with --methods, or another layout."
+            )
+        return methods
+
+    def datasets(self, results: Results, names: Sequence[str] | None = None) -> list[str]:
+        """Return the data sets of the runs that the layout shows, in the paper's order, then in the runs'."""
+        if names is not None:
+            return check_names("data set", names, results.datasets)
+        datasets = [name for name in results.datasets if _is_shift(results, name) == self.shifts]
+        if not datasets:
+            kind = "distribution shift" if self.shifts else "data set other than distribution shifts"
+            raise OtptError(
+                f"The runs hold no {kind}, which the layout {self.name!r} shows; they hold "
+                f"{', '.join(results.datasets)}. Choose with --datasets, or another layout."
+            )
+        order = list(DATASETS)
+        return sorted(datasets, key=lambda name: order.index(name) if name in order else len(order))
+
+    def printed_table(self, backbone: str, prompt: str | None) -> pd.DataFrame | None:
+        """Return the paper's table of the layout; of Tables 9 and 10, both of SCE, the one with all data sets."""
+        return _largest(layout_tables(self.name, backbone))
+
+    def table_title(self, prompt: str | None) -> str:
+        """Return the title of a table."""
+        return self.title
+
+    def _table(
+        self, results: Results, part: _Part, metrics: Sequence[str], backbone: str | None, level: float | None
+    ) -> PaperTable:
+        """Build one table, with the printed numbers of a backbone if requested."""
+        results = choose(results, part.datasets, part.methods, part.prompt, remedy=_REMEDY)
+        groups: dict[str, Sequence[str]] = {dataset: [dataset] for dataset in results.datasets}
+        if self.has_average:
+            groups[AVERAGE] = results.datasets
+        cells = make_cells(results, groups, metrics, level=level).assign(**NO_NUMBERS)
+        notes = [*progress_notes(results), *uneven_notes(results)]
+        table = PaperTable(self.name, self.table_title(part.prompt), cells, level=level)
+        if backbone is not None:
+            printed = part.printed if part.printed is not None else self.printed_table(backbone, part.prompt)
+            if printed is None:
+                notes.append(_NO_TABLE)
+            else:
+                cells, paper_notes = _join(results, cells, printed)
+                notes += paper_notes
+                table = replace(table, cells=cells, paper=str(printed["table"].iloc[0]))
+        if level is not None:
+            notes.append(interval_note(level))
+        return replace(table, notes=tuple(notes))
+
+
+class PromptsLayout(PaperLayout):
+    """One table for each prompt of the runs."""
+
+    def parts(self, results: Results, selection: Selection, methods: Sequence[str]) -> list[_Part]:
+        """Return what the runs have under each prompt, or under the selected one."""
+        datasets = self.datasets(results, selection.datasets)
+        prompts = results.prompts if selection.prompt is None else [selection.prompt]
+        return [_prompt_part(results, datasets, methods, prompt) for prompt in prompts]
+
+    def printed_table(self, backbone: str, prompt: str | None) -> pd.DataFrame | None:
+        """Return the paper's table of a prompt."""
+        tables = layout_tables(self.name, backbone)
+        return _largest([table for table in tables if table["prompt"].iloc[0] == prompt])
+
+    def table_title(self, prompt: str | None) -> str:
+        """Return the title with the prompt."""
+        return f"{self.title}: {prompt!r}"
+
+
+class SeedsLayout(PaperLayout):
+    """Standard deviations over seeds."""
+
+    def check(self, results: Results, selection: Selection) -> None:
+        """Raise for one seed, metrics and intervals."""
+        _check_plain(self.name, selection)
+        if len(results.seeds) < 2:
+            raise OtptError("The layout 'seeds' needs runs with two or more seeds; these have one.")
+
+
+class ByTableLayout(PaperLayout):
+    """One table for each of the paper's, whose runs may have different backbones."""
+
+    mixes_models: ClassVar[bool] = True
+    has_average: ClassVar[bool] = False
+
+    def parts(self, results: Results, selection: Selection, methods: Sequence[str]) -> list[_Part]:
+        """Return what the runs share with each table of the paper; selected data sets are in one table."""
+        if selection.datasets is not None:
+            return super().parts(results, selection, methods)
+        parts = []
+        for printed in layout_tables(self.name):
+            datasets = [name for name in table_datasets(printed) if name in results.datasets]
+            of_table = set(methods if selection.methods is not None else printed["method"])
+            parts.append(_Part(datasets, [name for name in methods if name in of_table], selection.prompt, printed))
+        if not any(part.datasets and part.methods for part in parts):
+            raise OtptError(
+                f"The runs hold no data set of the layout {self.name!r} with one of its methods; they hold "
+                f"{', '.join(results.datasets)}. Choose with --datasets and --methods."
+            )
+        return parts
+
+
+class GroupsLayout(PaperLayout):
+    """Accuracy and ECE of images above and below a threshold of TPT's mean cosine similarity.
+
+    There is one table for each data set and split, see :mod:`otpt_papers.groups`.
+    """
+
+    def check(self, results: Results, selection: Selection) -> None:
+        """Raise for metrics and intervals."""
+        _check_plain(self.name, selection)
+
+    def tables(self, results: Results, selection: Selection, *, backbone: str | None = None) -> list[Table]:
+        """Build the tables of all splits of the data sets; see :meth:`PaperLayout.tables`."""
+        self.check(results, selection)
+        check_names("backbone of the paper", None if backbone is None else [backbone], BACKBONES)
+        check_names("prompt", None if selection.prompt is None else [selection.prompt], results.prompts)
+        methods = self.methods(results, selection.methods)
+        datasets = self.datasets(results, selection.datasets)
+        check_names("method of the runs, which makes the groups", [SPLIT_BY], results.methods)
+        tables: list[Table] = []
+        for dataset in datasets:
+            prompt = prompt_of(results, dataset, SPLIT_BY, selection.prompt, remedy=_REMEDY)
+            with_prompt = [name for name in methods if prompt in results.prompts_of(dataset, name)]
+            chosen = choose(results, [dataset], with_prompt, prompt)
+            splits = splits_of(results, chosen.keys_of()[:1])
+            notes = progress_notes(results)
+            if len(splits) == 1:
+                notes.append("The runs hold no method that adapts nothing, so there is no split at the initial value.")
+            printed = None
+            if backbone is not None and not results.is_own(dataset):
+                printed = self.printed_table(backbone, prompt)
+                if printed is None:
+                    notes.append(_NO_TABLE)
+            tables += [_group_table(chosen, dataset, split, printed, notes) for split in splits]
+        return tables
+
+
+def _check_plain(layout: str, selection: Selection) -> None:
+    """Raise for metrics and intervals, which a layout does not have."""
+    if selection.metrics is not None:
+        raise OtptError(f"The layout {layout!r} has accuracy and ECE only; choose metrics in another layout.")
+    if selection.level is not None:
+        raise OtptError(f"The layout {layout!r} has no intervals; leave out --intervals, or choose another layout.")
+
+
+def _prompt_part(results: Results, datasets: Sequence[str], methods: Sequence[str], prompt: str | None) -> _Part:
+    """Return what the runs have under a prompt."""
+    scores = results.select(prompt=prompt)
+    with_prompt = [name for name in datasets if name in set(scores["dataset"])]
+    return _Part(with_prompt, [name for name in methods if name in set(scores["method"])], prompt)
+
+
+def _largest(tables: Sequence[pd.DataFrame]) -> pd.DataFrame | None:
+    """Return the first table with the most data sets, or None."""
+    return max(tables, key=lambda table: len(table_datasets(table)), default=None)
+
+
+def _is_shift(results: Results, dataset: str) -> bool:
+    if dataset in DATASETS:
+        return dataset in SHIFTS
+    return results.configs_of(dataset)[0].family == "shift"
+
+
+def _join(results: Results, cells: pd.DataFrame, printed: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
+    """Join the cells of a table with the paper's numbers; return them with notes on what differs."""
+    user_data = [dataset for dataset in results.datasets if results.is_own(dataset)]
+    notes = [user_data_note(dataset) for dataset in user_data if dataset in table_datasets(printed)]
+    prompt = printed["prompt"].iloc[0]
+    if " " in prompt and prompt not in results.prompts:
+        notes.append(f"The paper's prompt is {prompt!r}.")
+    cells, errata = _with_paper(cells, printed, results.datasets, user_data)
+    return cells, [*notes, *errata]
+
+
+def _with_paper(
+    cells: pd.DataFrame, printed: pd.DataFrame, datasets: Sequence[str], user_data: Sequence[str]
+) -> tuple[pd.DataFrame, list[str]]:
+    """Join cells with the paper's numbers by data set, method and metric; return them with notes on errata.
+
+    Its average is the mean of its values of the same data sets; what it prints as average has a column of its own.
+    User-supplied data have no numbers, whatever they are called.
+    """
+    registered = printed[~printed["dataset"].isin(user_data)]
+    cells = cells.assign(paper=printed_values(cells, registered[registered["dataset"] != AVERAGE], datasets))
+    averages = cells[cells["dataset"] == AVERAGE].assign(**NOTHING_AT_ALL)
+    notes: list[str] = []
+    if not user_data and len(averages):
+        averages["paper"] = printed_values(averages, printed, [])
+        averages, notes = mark_errata(averages, printed)
+    if len(averages):
+        cells = pd.concat([cells, averages.assign(dataset=PRINTED)], ignore_index=True)
+    return cells.assign(difference=cells["value"] - cells["paper"]), notes
+
+
+def _group_table(
+    results: Results, dataset: str, split: str, printed: pd.DataFrame | None, notes: Sequence[str]
+) -> PaperTable:
+    """Build the table of one data set split into groups, with the ``printed`` numbers if given."""
+    frame = split_groups(results, dataset, split)
+    groups = {name: [name] for name in dict.fromkeys(frame["dataset"])}
+    cells = make_cells(results.narrow(frame, list(groups)), groups, ("accuracy", "ece"))
+    cells = cells.assign(deviation=np.nan, **NO_NUMBERS)
+    number = None
+    if printed is not None:
+        cells, _ = _with_paper(cells, printed, [dataset], [])
+        number = str(printed["table"].iloc[0])
+    at_value = "its median" if split == "median" else "the initial prompt's value"
+    title = f"{dataset}: images split by TPT's mean cosine similarity at {at_value}"
+    sizes = "; ".join(_group_sizes(frame, dataset, results.methods[0]))
+    return PaperTable("groups", title, cells, notes=(*notes, f"Sizes of the groups: {sizes}."), paper=number)
+
+
+def _group_sizes(frame: pd.DataFrame, dataset: str, method: str) -> Iterator[str]:
+    """Yield the sizes of the groups and the threshold of each seed."""
+    by_seed = frame[frame["method"] == method].pivot(index=["variant", "seed"], columns="dataset")
+    sizes = (by_seed["images", f"{dataset}:group {number}"] for number in (1, 2))
+    for above, below, threshold in zip(*sizes, by_seed["threshold", dataset], strict=True):
+        yield f"{above} above and {below} below {threshold:.4f}"
+
+
+_ALL = (
+    PaperLayout("main", "Accuracy and calibration"),
+    PaperLayout("shifts", "Accuracy and calibration under distribution shift", shifts=True),
+    PaperLayout("sce", "Static calibration error", metrics=("sce",)),
+    PromptsLayout("prompts", "Other prompts"),
+    SeedsLayout("seeds", "Standard deviation over seeds", metrics=("accuracy_deviation", "ece_deviation")),
+    GroupsLayout("groups", "Images split by TPT's mean cosine similarity"),
+    PaperLayout("householder", "O-TPT with and without Householder", chosen=True),
+    PaperLayout("combination", "O-TPT and C-TPT together", chosen=True),
+    PaperLayout(
+        "coop",
+        "From CoOp's learned context",
+        chosen=True,
+        needs="CoOp's checkpoint: 'otpt evaluate --methods coop+tpt coop+o-tpt … --set context=FILE'",
+    ),
+    PaperLayout(
+        "maple",
+        "From MaPLe's learned prompts",
+        chosen=True,
+        needs="MaPLe's checkpoint: 'otpt evaluate --methods maple+tpt maple+o-tpt --set context=FILE'",
+    ),
+    ByTableLayout(
+        "medical",
+        "Medical data sets",
+        chosen=True,
+        needs="medical data and models: 'otpt train baple' and 'otpt train fpt', then 'otpt evaluate --methods baple "
+        "baple+o-tpt --set trained=FILE;FILE'; 'otpt evaluate --methods promptsmooth promptsmooth+o-tpt'",
+    ),
+)
+MAIN = "main"
+"""The layout of those who name none."""
+LAYOUTS: dict[str, PaperLayout] = {layout.name: layout for layout in _ALL}
+"""Layouts of the O-TPT paper's tables, by name."""
