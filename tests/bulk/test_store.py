@@ -161,8 +161,11 @@ def test_stamps_of_an_abandoned_output_are_not_used(tmp_path: Path) -> None:
     assert predict(tmp_path / "all.csv", images).changed == 0
 
 
-def test_rows_are_not_written_before_resume(tmp_path: Path) -> None:
-    predict(tmp_path / "all.csv")
+def test_rows_are_not_written_before_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "FLUSH_SECONDS", 0)
+    with opened(tmp_path / "all.csv") as file:  # a new output needs none
+        for image in IMAGES:
+            file.write(rows(image))
     whole = (tmp_path / "all.csv").read_bytes()
     with opened(tmp_path / "all.csv") as file, pytest.raises(OtptError, match="resume"):
         file.write(rows("0.png"))

@@ -170,7 +170,8 @@ def run(
     with monitor:
         monitor.start(done, None, say_done=False)
         monitor.failed = store.failed if store is not None else 0
-        threading.Thread(target=_count, args=(images, monitor), daemon=True).start()  # many images take a while
+        if monitor.shown:
+            threading.Thread(target=_count, args=(images, monitor), daemon=True).start()  # many images take a while
         for number, result in enumerate(work(remember()), start=done + 1):
             error = _error_of(result)
             if isinstance(error, SourceError):

@@ -206,7 +206,7 @@ class RowStore:
             rows: one or more rows; the first one has the name of the image and, if it could not be read, an ``error``.
             stamp: size and time of the image file before it was read, by :func:`otpt.bulk.stamp_of`.
         """
-        if self.done and not self._resumed:
+        if self._stored.done and not self._resumed:
             raise OtptError(f"{self.path!r} already holds {self.done} images; call resume(names) before write(rows).")
         self._waiting += rows
         self._images += 1
