@@ -256,3 +256,17 @@ def test_the_core_does_not_know_the_plugins_of_this_project() -> None:
     for path in (SOURCE / "otpt").rglob("*.py"):
         importing += [f"{path.name}: {name}" for name in imported_names(path) if name.startswith("otpt_")]
     assert importing == []
+
+
+@pytest.mark.parametrize(
+    ("module", "method", "weights"),
+    [
+        ("baple", "baple+o-tpt", {"orthogonality": 18.0}),
+        ("promptsmooth", "promptsmooth+o-tpt", {"entropy": 1.0, "orthogonality": 18.0}),
+    ],
+)
+def test_a_module_of_the_plugin_alone_has_the_published_numbers(
+    module: str, method: str, weights: dict[str, float], tmp_path: Path
+) -> None:
+    code = f"import json, otpt_medical.{module}, otpt; print(json.dumps(dict(otpt.get_method({method!r}).objectives)))"
+    assert json.loads(run_code(tmp_path, code)[0]) == weights

@@ -22,7 +22,7 @@ from otpt.methods import Method, Protocol, get_method
 from otpt.methods.few_shot import EXAMPLE_INITS, example_state
 from otpt.methods.path import PromptGroup
 from otpt.methods.stages import Stages
-from otpt.methods.state import Encoder, PromptState, Scores, state_of_texts
+from otpt.methods.state import Encoder, PromptState, Scores, mean_cosine, state_of_texts
 from otpt.methods.tuner import tune as tune_contexts
 from otpt.prompts import DEFAULT_PROMPT
 from otpt.registry import AGGREGATIONS, CALIBRATIONS, PARTS, Component
@@ -118,6 +118,7 @@ def tune(
     """
     views = _check_views(view_features)
     chosen = get_method(method)
+    _refuse(chosen, has_examples=False)
     config = chosen.tuning(family) if chosen.tunes else None
     if config is None:
         raise OtptError(f"Method {chosen.name!r} does not tune a context; use a method such as 'tpt' or 'o-tpt'.")
@@ -258,6 +259,11 @@ def _arguments(component: Component, values: Mapping[str, object]) -> dict[str, 
         if name in values and values[name] is None:
             shown = {"features": "view_features"}.get(name, name)
             raise OtptError(f"{component.name!r} needs {shown}=, which is None; pass it.")
+    if "mean_cosine" in component.parameters:
+        texts = values.get("adapted_text_features")
+        if texts is None:
+            raise OtptError(f"{component.name!r} needs text_features=, which is None; pass it.")
+        values = {**values, "mean_cosine": float(mean_cosine(_as_tensor(texts, "text features")))}
     given = {name: value for name, value in values.items() if value is not None}
     return {
         name: value if isinstance(value, float) else _as_tensor(value, name.replace("_", " "))

@@ -1,9 +1,7 @@
-"""Systems and named methods of the plugin."""
+"""The systems of the plugin; importing their modules registers them."""
 
-from importlib import resources
+from otpt_medical.baple import Baple
+from otpt_medical.fpt import Fpt
+from otpt_medical.promptsmooth import PromptSmooth
 
-from otpt.files import parse_toml
-from otpt.methods import register_methods
-from otpt_medical import baple, fpt, promptsmooth  # noqa: F401 (their decorators register the systems)
-
-register_methods(parse_toml(resources.files(__package__).joinpath("methods.toml").read_text("utf-8")))
+__all__ = ["Baple", "Fpt", "PromptSmooth"]

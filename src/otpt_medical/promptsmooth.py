@@ -38,7 +38,7 @@ from otpt.registry import AGGREGATIONS, CLEAN, Component
 from otpt.transfers import to_host
 from otpt.views import Preprocessing, ViewRecipe, make_views
 from otpt.views.draws import noise_generator
-from otpt_medical.trained import ONLY
+from otpt_medical.parts import ONLY
 
 ABSTAINED = "abstained"
 """Flag of a prediction by votes whose class does not differ significantly from the second."""

@@ -28,10 +28,7 @@ from otpt.evaluation.request import CALIBRATED
 from otpt.files import Json, write_atomically
 from otpt.methods import Method, Protocol, Task, compose
 from otpt.prompts.learned import check_values
-from otpt.registry import CLEAN, NONE
-
-ONLY = {"init": ("words",), "calibrate": (NONE,), "aggregate": (CLEAN,), "gate": (NONE,)}
-"""Parts that a method with its own network can be combined with."""
+from otpt_medical.parts import ONLY
 
 _NOTES = "otpt"
 _METHOD = r"(?:baple|fpt)(?:\[[^\]]*\]|[^=:/\\\[])*"

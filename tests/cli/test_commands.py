@@ -110,6 +110,30 @@ def test_train(otpt: Run, model: str, images: Path, method: str) -> None:
     assert otpt(*words, "--methods", method, "--set", "context=p.safetensors")[0] == 0
 
 
+def test_settings_of_one_part(otpt: Run, model: str, images: Path) -> None:
+    words = ("--backbone", model, "--epochs", "1", "--shots", "2", "--json")
+    for kind in ("coop", "maple"):
+        assert otpt("train", kind, images, *words, "--out", f"{kind}.safetensors")[0] == 0
+    words = (
+        "predict",
+        images / "cat" / "0.png",
+        "--classes",
+        "cat",
+        "dog",
+        "--backbone",
+        model,
+        "--views",
+        "2",
+        "--json",
+    )
+    words = (*words, "--methods", "coop", "maple+tpt", "--set")
+    code, out, _ = otpt(*words, "coop.context=coop.safetensors", "maple.context=maple.safetensors")
+    assert code == 0
+    assert [json.loads(line)["method"] for line in out.splitlines()] == ["coop", "maple+tpt"]
+    code, _, err = otpt(*words, "cocoop.context=coop.safetensors")
+    assert (code, "'cocoop'" in err) == (2, True)
+
+
 @pytest.mark.slow
 def test_demo(otpt: Run, tmp_path: Path) -> None:
     pytest.importorskip("resvg_py")

@@ -92,4 +92,4 @@ def test_predict(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert [row["method"] for row in rows] == ["tca", "attributes"]
     assert rows[0]["confidence"] != rows[1]["confidence"]
     assert main(command) == 2
-    assert "pass a file with --attributes" in capsys.readouterr().err
+    assert "--set attributes=FILE" in capsys.readouterr().err

@@ -131,7 +131,7 @@ def test_an_image_gets_the_same_alone_and_in_a_batch() -> None:
     features = torch.stack([clf.encode_views(image(seed), image_id=str(seed)) for seed in SOME_DISAGREE[1:5]])
     together = clf.classify_features(features, METHODS)
     methods = tuple(compose(name) for name in METHODS)
-    predictor = clf._predictor(methods)
+    predictor = clf._predictor(None, methods)
     predictor.one_pass = True
     try:
         in_one_pass = clf.classify_features(features, METHODS)

@@ -70,9 +70,9 @@ def methods(
             _print_parts(in_file, "method")
         return 0
     papers = published_methods()
-    others = field_methods()
+    field = field_methods()
     if json:
-        print_json({name: _method_fields(method) for name, method in {**papers, **others}.items()})
+        print_json({name: _method_fields(method) for name, method in {**papers, **field}.items()})
         return 0
     parts = known_parts().values()
     for axis, title in _AXES.items():
@@ -80,7 +80,7 @@ def methods(
         _print_parts({part.name: part for part in parts if part.axis == axis}, "part")
         print()
     print(f"The paper's methods: {', '.join(papers)}")
-    print(f"Other published methods: {', '.join(others)}")
+    print(f"Other published methods: {', '.join(field)}")
     return 0
 
 
@@ -236,7 +236,7 @@ def get(
     """
     entry = find_entry(dataset)
     if entry is None:
-        raise unknown("data set", dataset, [known.name for known in list_datasets()])
+        raise unknown("data set", dataset, [known_entry.name for known_entry in list_datasets()])
     folder = download_dataset(entry, data)
     print(f"{entry.name}: the images are in {folder}")
     try:
@@ -322,7 +322,7 @@ def doctor(*, cache: o.Cache = None, json: o.Json = False) -> int:
         "processor": _try(_processor),
         "devices": _try(_devices),
         "cache": _try(lambda: _cache(cache)),
-        "extras": {name: {each: version_of(each) for each in packages} for name, (packages, _) in EXTRAS.items()},
+        "extras": {extra: {name: version_of(name) for name in packages} for extra, (packages, _) in EXTRAS.items()},
     }
     advice = [f"{name} is missing; reinstall with 'pip install otpt'." for name in PACKAGES if versions[name] is None]
     for name, (_, use) in EXTRAS.items():

@@ -274,7 +274,10 @@ class SettingOptions(Options):
 
     set: Annotated[
         tuple[str, ...],
-        option("settings of the methods: lambda=6, steps=2, learning-rate=0.01, context=FILE …", metavar="NAME=VALUE"),
+        option(
+            "settings of the methods: lambda=6, learning-rate=0.01, context=FILE …; of one part: coop.context=FILE",
+            metavar="NAME=VALUE",
+        ),
     ] = ()
     prompt: Annotated[str | None, setting(Evaluation, "prompts", metavar="WORDS")] = None
     views: int | None = None
@@ -304,18 +307,18 @@ class SettingOptions(Options):
             load_plugin(path)
 
     def with_settings(self, methods: Sequence[Method]) -> tuple[Method, ...]:
-        """Apply ``--set`` to each method that has the setting; ``OtptError`` if none has it."""
+        """Apply ``--set`` to each method that has the setting, and ``PART.NAME=VALUE`` to those with the part."""
+        changed = list(methods)
         settings = pairs(self.set, "--set", "lambda=6")
-        if "calibrate" in settings:  # first, since a temperature may come with it
-            calibration = {"calibrate": settings.pop("calibrate")}
-            methods = [method.override(calibration) for method in methods]
-        for name, value in settings.items():
-            if not any(method.has_setting(name) for method in methods):
-                methods[0].override({name: value})  # raises, and says why
-        changed = []
-        for method in methods:
-            known = {name: value for name, value in settings.items() if method.has_setting(name)}
-            changed.append(method.override(known))
+        for name in sorted(settings, key=lambda name: name != "calibrate"):  # a temperature may come with it
+            part, _, setting = name.rpartition(".")
+            positions = [i for i, method in enumerate(changed) if not part or part in _parts(method)]
+            if not positions:
+                named = ", ".join(method.name for method in methods)
+                raise OtptError(f"--set was given {name!r}, but no method has the part {part!r} ({named}).")
+            accepting = [i for i in positions if changed[i].has_setting(setting)]
+            for i in accepting or positions[:1]:  # a method without the setting raises, and says why
+                changed[i] = changed[i].override({setting: settings[name]})
         return tuple(changed)
 
     def read_records(
@@ -337,6 +340,12 @@ class SettingOptions(Options):
         if class_list is not None and class_list.augmix is not None:
             protocol = protocol.with_recipe(replace(protocol.recipe, augmix=class_list.augmix))
         return task, protocol, decision
+
+
+def _parts(method: Method) -> set[str]:
+    """Return the names of the parts that a method consists of."""
+    axes = (method.init, method.adapt, method.calibrate, method.aggregate, method.gate)
+    return {method.name, *axes, *method.objectives}
 
 
 @option_group("Method")

@@ -96,11 +96,11 @@ def reproduce(
         for planned in plan.tables:
             runs = [run for run in planned.runs if run.missing is None]
             unreadable += sum(runner.run(run) for run in runs)
-            made = _tables(planned, runs, STUDIES[paper]) if runs else []
-            tables += made
-            if made and not json:
+            shown = _tables(planned, runs, STUDIES[paper]) if runs else []
+            tables += shown
+            if shown and not json:
                 print(f"Table {planned.number}, {planned.backbone}:")
-                print(render(made, "terminal", width=terminal_width()), end="")
+                print(render(shown, "terminal", width=terminal_width()), end="")
     if json:
         print_json({"plan": plan.to_dict(), "tables": [table.to_dict() for table in tables], "commands": commands})
     return INCOMPLETE if unreadable else 0

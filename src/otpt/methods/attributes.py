@@ -37,8 +37,8 @@ def names_with_attributes(class_names: Sequence[str], attributes: Mapping[str, S
     """
     if not attributes:
         raise OtptError(
-            "A method needs attributes of the classes, but none were given; pass a file with --attributes "
-            "(in Python attributes={class: [attribute, …]})."
+            "A method needs attributes of the classes, but none were given; pass a file with --set "
+            "attributes=FILE, in Python get_method(…).override({'attributes': {class: [attribute, …]}})."
         )
     count = len(attributes.get(class_names[0], ()))
     for name in (*class_names, *attributes):

@@ -266,7 +266,8 @@ def check_fit(
 def _check_backbone(backbone: Backbone, task: Task, method: Method) -> None:
     needs_texts = method.preparation.needs_text_encoder
     features_only = isinstance(task.texts, TextFeatures) or (task.examples is not None and not task.examples.texts)
-    has_texts = has_text_encoder(backbone) or (features_only and hasattr(backbone, "text"))
+    needs_no_encoder = features_only or not task.classes
+    has_texts = has_text_encoder(backbone) or (needs_no_encoder and hasattr(backbone, "text"))
     if has_texts != needs_texts:
         needed = "a CLIP-like model with a text tower" if needs_texts else "an image-only model"
         raise OtptError(f"Method {method.name!r} needs {needed}; choose one instead of {backbone.name!r}.")

@@ -43,7 +43,7 @@ def test_reference_values() -> None:
 
 
 def test_released_weights_and_that_of_the_papers_text() -> None:
-    released, paper = Fpp(), Fpp(weight_per_class=0.15)
+    released, paper = Fpp(), Fpp(fpp_weight_per_class=0.15)
     found = [released.flatness_weight(10, "fine-grained"), released.flatness_weight(397, "fine-grained")]
     found += [released.flatness_weight(1000, "shift"), paper.flatness_weight(10, "fine-grained")]
     assert found == pytest.approx([2.5, 1 + 15 / 397, 1.25, 1.015], abs=1e-15)
@@ -71,13 +71,12 @@ def test_pretraining_is_the_literal_one(
     if plain:  # the encoder of towers that are not causal, in which noise on padding would count
         monkeypatch.setattr(backbone.text, "causal", None)
     width = backbone.text.width
+    kind = FppWords if from_words else Fpp
     start = None if from_words else math.sqrt(0.02) * draw(7, "start", 4, width)
     noises = [draw_noise(7, step, noises=4, tokens=4, length=77, width=width) for step in range(4)]
     model = tiny_clip("vit", dtype=torch.float64)
     expected = literal_fpp(model, SimpleTokenizer(), NAMES, start, noises, weight=weight, steps=4, total=4)
-    found = pretrain(
-        backbone, NAMES, FEW.replace(seed=7), family=family, from_words=from_words, memory_budget=budget
-    ).vectors
+    found = pretrain(backbone, NAMES, kind(fpp_steps=4, fpp_seed=7), family=family, memory_budget=budget).vectors
     assert found is not None
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-10)
 
@@ -185,4 +184,4 @@ def test_bad_input(given: dict[str, Any]) -> None:
 
 def test_a_context_that_leaves_all_bounds_is_told(backbone: Backbone) -> None:
     with pytest.raises(OtptError, match="not finite after step 1"):
-        pretrain(backbone, NAMES, Fpp(steps=2, learning_rate=1e308, final_rate=1e308, weight_decay=1e10))
+        pretrain(backbone, NAMES, Fpp(fpp_steps=2, fpp_rate=1e308, fpp_final_rate=1e308, fpp_weight_decay=1e10))
