@@ -26,7 +26,7 @@ from torch.utils.data import DataLoader, Dataset
 
 import otpt
 from otpt.backbones import load_backbone
-from otpt.cli.prediction_file import PredictionFile
+from otpt.bulk import RowStore
 
 CLASSES = [f"thing number {i}" for i in range(40)]
 BATCH = 32
@@ -46,17 +46,17 @@ def rows(count: int, folder: Path) -> None:
 
     for name in ("all.csv", "all.jsonl", "all.parquet", "parts"):
         before, begun, marks = megabytes(), time.perf_counter(), []
-        file = PredictionFile(folder / name, {"job": 1}, top=1)
+        file = RowStore(folder / name, {"job": 1}, top=1)
         file.resume(iter(()))
         for i, image in enumerate(images()):
             row = {"image": image, "method": "zero-shot", "label": "cat", "confidence": i / count, "flags": []}
-            file([{**row, "top": [{"label": "cat", "probability": i / count}], "extras": {"mean_cosine": 0.5}}])
+            file.write([{**row, "top": [{"label": "cat", "probability": i / count}], "extras": {"mean_cosine": 0.5}}])
             if i % (count // 4) == count // 8:
                 marks.append(megabytes() - before)
         file.flush(last=True)
         file.close()
         written, begun = time.perf_counter() - begun, time.perf_counter()
-        resumed = PredictionFile(folder / name, {"job": 1}, top=1)
+        resumed = RowStore(folder / name, {"job": 1}, top=1)
         found = resumed.resume(images())
         seconds = time.perf_counter() - begun
         resumed.close()

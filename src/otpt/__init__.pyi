@@ -1,5 +1,6 @@
 from . import (
     backbones,
+    bulk,
     calibration,
     data,
     errors,
@@ -59,6 +60,7 @@ __all__ = [
     "adaptation",
     "aggregation",
     "backbones",
+    "bulk",
     "calibration",
     "calibrator",
     "data",

@@ -67,6 +67,16 @@ class NamedImage(NamedTuple):
 
 
 @dataclass(frozen=True)
+class LocalFile:
+    """Function of a :class:`NamedImage` that is a local file: returns its path."""
+
+    path: str
+
+    def __call__(self) -> str:
+        return self.path
+
+
+@dataclass(frozen=True)
 class UrlLimits:
     """Limits of a download: bytes, total seconds including redirects, number of redirects."""
 

@@ -38,6 +38,11 @@ class Progress:
             self._bar.close()
             self._bar = None
 
+    @property
+    def shown(self) -> bool:
+        """Whether anything is shown."""
+        return self._show
+
     def start(self, done: int, total: int | None, *, say_done: bool = True) -> None:
         """Start with ``done`` of ``total`` images finished; ``total`` is None if unknown."""
         self.done, self.total, self._first = done, total, done

@@ -17,7 +17,7 @@ import pytest
 import torch
 
 import otpt as package
-from otpt.cli import prediction_file
+from otpt.bulk import store
 
 from .conftest import Run
 
@@ -92,7 +92,7 @@ def test_a_full_disk_and_another_job_keep_what_is_finished(
         (line,) = [line for line in err.splitlines() if not line.startswith("otpt: note: ")]
         return line
 
-    monkeypatch.setattr(prediction_file, "_FLUSH_SECONDS", 0)
+    monkeypatch.setattr(store, "FLUSH_SECONDS", 0)
     written, real = [], os.fsync
 
     def fsync(file: int) -> None:
@@ -158,7 +158,7 @@ def test_a_bucket_for_input_and_output(
 ) -> None:
     assert otpt("predict", images, *words, "-o", "local.parquet")[0] == 0
     expected = pd.read_parquet("local.parquet")
-    monkeypatch.setattr(prediction_file, "_REMOTE_SECONDS", 0)  # a part for each image
+    monkeypatch.setattr(store, "REMOTE_SECONDS", 0)  # a part for each image
     outputs = {"all": "one.parquet", "all/*/*.png": "parts", "x.tar": "three.parquet"}
     for source, out in outputs.items():
         path = f"s3://photos/{out}"

@@ -19,7 +19,8 @@ from faults.processes import start, wait
 from oracles.models.tiny import open_clip_local_dir
 from PIL import Image
 
-from otpt.cli import main, prediction_file
+from otpt.bulk import store
+from otpt.cli import main
 
 pytestmark = [pytest.mark.long, pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")]
 
@@ -45,8 +46,9 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], pd.DataFra
 
 FLUSHING = """
 import sys
-from otpt.cli import main, prediction_file
-prediction_file._FLUSH_SECONDS = 0.2
+from otpt.bulk import store
+from otpt.cli import main
+store.FLUSH_SECONDS = 0.2
 sys.exit(main())
 """
 OUTPUTS = ("p.csv", "p.jsonl", "p.parquet", "folder")
@@ -68,7 +70,7 @@ def check(out: Path, expected: pd.DataFrame, kills: int) -> None:
 def test_one_process(
     name: str, job: tuple[list[str], pd.DataFrame], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(prediction_file, "_FLUSH_SECONDS", 0.02)
+    monkeypatch.setattr(store, "FLUSH_SECONDS", 0.02)
     command, expected = job
     chosen, out, kills = random.Random(name), tmp_path / name, 0
     for _ in range(KILLS):

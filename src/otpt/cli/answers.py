@@ -1,4 +1,4 @@
-"""Predictions of images as plain rows, and printed: as JSON lines, as tables, or as one line each."""
+"""Predictions of images on the terminal: as JSON lines, as tables, or as one line each."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol
 
 from rich.cells import cell_len
 
-from otpt.bulk import Answer
+from otpt.bulk import Answer, answer_rows
 from otpt.cli.terminal import print_table, say
 from otpt.errors import OtptError
 from otpt.methods import KEPT_INIT
@@ -21,39 +21,6 @@ FLAGS = {
     KEPT_INIT: "the gradient was not finite, so the initial prompt was used",
     REJECTED: "the image probably shows none of the classes",
 }
-
-
-def answer_rows(image: str, answer: Answer, top: int, *, several_labels: bool) -> list[dict[str, object]]:
-    """Return an answer as plain data, one row per method: the content of ``--json`` and of files.
-
-    Args:
-        image: name of the image.
-        answer: predictions by method, or a failure.
-        top: number of best classes.
-        several_labels: whether labels are independent of each other.
-    """
-    if isinstance(answer, Failure):
-        return [{"image": image, "error": str(answer.error)}]
-    rows = []
-    for method, prediction in answer.items():
-        best = None if prediction.grouping is None else prediction.back_off()
-        row = {
-            "image": image,
-            "method": method,
-            "label": prediction.label,
-            "confidence": prediction.confidence,
-            "top": [{"label": label, "probability": probability} for label, probability in prediction.top(top)],
-            "flags": list(prediction.flags),
-            "extras": dict(prediction.extras),
-            "set": None if prediction.set is None else list(prediction.set),
-            "abstained": prediction.abstained,
-            "rejected": prediction.rejected,
-            "labels_above": prediction.labels_above() if several_labels else None,
-            "groups": prediction.groups,
-            "back_off": None if best is None else best._asdict(),
-        }
-        rows.append({name: value for name, value in row.items() if value is not None})
-    return rows
 
 
 class Printer(Protocol):

@@ -2,27 +2,39 @@
 
 from __future__ import annotations
 
-import threading
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from otpt._version import __version__
-from otpt.bulk import READERS, ClassifierJob, FeatureWorker, Processes, Worker, Workers, read_ahead
+from otpt.bulk import (
+    READERS,
+    Answer,
+    ClassifierJob,
+    FeatureWorker,
+    Item,
+    Monitor,
+    Processes,
+    RowStore,
+    Worker,
+    Workers,
+    check_output,
+    read_ahead,
+    run,
+)
+from otpt.bulk import predict as write_predictions
 from otpt.classifier import Classifier
 from otpt.cli import options as o
-from otpt.cli.answers import TOP, BestClasses, JsonLines, OneLineEach, Printer, Silent, answer_rows
-from otpt.cli.prediction_file import PredictionFile, check_output
+from otpt.cli.answers import TOP, BestClasses, JsonLines, OneLineEach, Printer, Silent
 from otpt.cli.terminal import note, plural, say
 from otpt.data import ClassList
-from otpt.data.sources import FeatureRow, Source, SourceError
+from otpt.data.sources import Source
 from otpt.decision import Decision
 from otpt.errors import OtptError
 from otpt.evaluation import ProcessEngine
@@ -31,7 +43,6 @@ from otpt.features.pipeline import embed as encode
 from otpt.images import NamedImage
 from otpt.methods import Task, refuse_features
 from otpt.prediction import Failure
-from otpt.progress import Progress
 from otpt.ray import RayActors
 from otpt.views import ViewRecipe
 
@@ -41,9 +52,6 @@ _FEW = 20
 """Number of images below which the share of rejected images is not commented on."""
 _SHOWN = 100
 """Number of images whose names decide the width of a column."""
-
-Item = NamedImage | FeatureRow
-Result = TypeVar("Result")
 
 Images = Annotated[
     str,
@@ -143,6 +151,49 @@ class MachineOptions(o.Options):
     ray: o.RayOptions = o.RayOptions()
 
 
+class NotingMonitor(Monitor):
+    """Progress and notes on standard error."""
+
+    def note(self, line: str) -> None:
+        """See :meth:`Monitor.note`."""
+        note(line)
+
+    def resumed(self, store: RowStore) -> None:
+        """See :meth:`Monitor.resumed`."""
+        if store.done:
+            note(f"{store.path!r} already holds {plural(store.done, 'image')}.")
+        super().resumed(store)
+
+
+class AnswerMonitor(NotingMonitor):
+    """Print answers, and count those that are none of the classes.
+
+    Args:
+        printer: prints the answers.
+    """
+
+    def __init__(self, printer: Printer) -> None:
+        super().__init__(log=say)
+        self.printer = printer
+        self.answers = 0
+        self._rejected = 0
+
+    def answered(self, image: str, answer: Answer) -> None:
+        """See :meth:`Monitor.answered`."""
+        self.answers += 1
+        if not isinstance(answer, Failure):
+            self._rejected += bool(next(iter(answer.values())).rejected)
+        self.printer.print(image, answer)
+
+    def note_rejected(self, readable: int) -> None:
+        """Comment on the share of rejected images if it is more than a half."""
+        if readable >= _FEW and 2 * self._rejected > readable:
+            note(
+                f"{self._rejected} of {plural(readable, 'image')} are marked as none of the classes; if that is wrong, "
+                "choose another threshold with --reject-threshold, or another score with --reject."
+            )
+
+
 def predict(
     *images: Images,
     question: QuestionOptions = QuestionOptions(),
@@ -183,37 +234,30 @@ def predict(
 
 def _predict(source: Source, job: ClassifierJob, output: OutputOptions, machine: MachineOptions) -> int:
     """Predict, print and write all images; returns the exit code."""
-    total = failed = rejected = 0
-    several_labels = job.task.independent_labels
-    with ExitStack() as stack:  # finished rows are also written after Ctrl-C and SIGTERM
+    with ExitStack() as stack:
         workers = _start_workers(job, source, replace(machine, workers=1) if output.explain else machine, stack)
-        file = None
-        if output.out is not None:
-            facts = {**workers.facts(), "top": output.top}
-            file = PredictionFile(output.out, facts, top=output.top, overwrite=output.overwrite)
-            stack.enter_context(file)
-        printer = output.printer(source, job)
-        stack.callback(printer.close)
-        for image, answer in _answers(workers, source, file):
-            total += 1
-            if isinstance(answer, Failure):
-                failed += 1
-            else:
-                rejected += bool(next(iter(answer.values())).rejected)
-            printer.print(image, answer)
-            if file is not None:
-                file(answer_rows(image, answer, output.top or 1, several_labels=several_labels))
+        monitor = AnswerMonitor(output.printer(source, job))
+        stack.callback(monitor.printer.close)
+        if output.out is None:
+            for image, answer in run(workers, source, monitor):
+                monitor.answered(image.name, answer)
+            total, failed = monitor.answers, monitor.failed
+        else:
+            result = write_predictions(
+                job,
+                source,
+                output.out,
+                workers=workers,
+                top=output.top,
+                overwrite=output.overwrite,
+                progress=monitor,
+            )
+            total, failed = result.images, result.failed
         if output.explain and isinstance(workers, Worker):
             _explain(workers.classifier, source, _maps_folder(output.out))
-    if file is not None:
-        total, failed = file.done, file.failed
-        (say if output.json else print)(_describe_file(str(output.out), total, failed))
-    readable = total - failed
-    if readable >= _FEW and 2 * rejected > readable:
-        note(
-            f"{rejected} of {plural(readable, 'image')} are marked as none of the classes; if that is wrong, choose "
-            "another threshold with --reject-threshold, or another score with --reject."
-        )
+    if output.out is not None:
+        (say if output.json else print)(_describe_file(output.out, total, failed))
+    monitor.note_rejected(total - failed)
     return _say_failed(failed, total)
 
 
@@ -253,20 +297,22 @@ def embed(
     job = {"version": __version__, **facts, "precision": model.precision}
     metadata = {f"otpt.{name}": value for name, value in {"model": model.backbone, **facts}.items()}
 
-    def encoded(items: Iterator[Item]) -> Iterator[npt.NDArray[np.float32] | OtptError]:
+    def encoded(items: Iterator[Item]) -> Iterator[npt.NDArray[np.floating] | OtptError]:
         waiting = (item for item in items if isinstance(item, NamedImage))
         return encode(
             backbone, read_ahead(waiting) if source.is_remote else waiting, recipe, seed=seed, workers=threads
         )
 
-    with PredictionFile(out, job, key="id", overwrite=overwrite, metadata=metadata) as file:
-        for name, feature in _answers(encoded, source, file):
+    with RowStore(out, job, key="id", overwrite=overwrite, metadata=metadata) as store:
+        for image, feature in run(encoded, source, NotingMonitor(log=say), store):
+            row: dict[str, object] = {"id": image.name, "feature": None, "error": None}
             if isinstance(feature, OtptError):
-                file([{"id": name, "feature": None, "error": str(feature)}])
+                row["error"] = str(feature)
             else:
-                file([{"id": name, "feature": feature.astype(dtype), "error": None}])
-    print(f"The features of {plural(file.done - file.failed, 'image')} are in {out!r}.")
-    return _say_failed(file.failed, file.done)
+                row["feature"] = feature.astype(dtype)
+            store.write([row], stamp=image.stamp)
+    print(f"The features of {plural(store.done - store.failed, 'image')} are in {out!r}.")
+    return _say_failed(store.failed, store.done)
 
 
 def _start_workers(job: ClassifierJob, source: Source, machine: MachineOptions, stack: ExitStack) -> Workers:
@@ -287,57 +333,6 @@ def _start_workers(job: ClassifierJob, source: Source, machine: MachineOptions, 
         stack.callback(processes.close)
         return processes
     return Worker(job, threads=machine.threads, readers=READERS if source.is_remote else 0)
-
-
-def _answers(
-    predict: Callable[[Iterator[Item]], Iterator[Result]], source: Source, file: PredictionFile | None
-) -> Iterator[tuple[str, Result]]:
-    """Yield (name, result) of each image that is not in the file yet, with progress.
-
-    ``predict`` maps images to results lazily, in their order, and reads images ahead. If the source cannot be read any
-    further, the results of all earlier images come first.
-    """
-    images = iter(source)
-    done = 0
-    if file is not None:
-        done = file.resume(image.id for image in images)
-        if done:
-            note(f"{file.path!r} already holds {plural(done, 'image')}.")
-    names: deque[str] = deque()
-    problems: list[OtptError] = []
-
-    def remember() -> Iterator[Item]:
-        try:
-            for image in images:
-                names.append(image.id)
-                yield image
-        except OtptError as error:
-            problems.append(error)
-
-    with Progress(log=say) as progress:
-        progress.start(done, None, say_done=False)
-        progress.failed = file.failed if file is not None else 0
-        threading.Thread(target=_count, args=(source, progress), daemon=True).start()  # many images take a while
-        for number, result in enumerate(predict(remember()), start=done + 1):
-            error = _error_of(result)
-            if isinstance(error, SourceError):
-                raise error
-            progress.failed += error is not None
-            yield names.popleft(), result
-            progress.update(number)
-    if problems:
-        raise problems[0]
-
-
-def _error_of(result: object) -> OtptError | None:
-    if isinstance(result, Failure):
-        return result.error
-    return result if isinstance(result, OtptError) else None
-
-
-def _count(source: Source, progress: Progress) -> None:
-    with suppress(OtptError):  # reported where the images are used
-        progress.total = source.count()
 
 
 def _say_failed(failed: int, total: int) -> int:

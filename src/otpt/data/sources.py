@@ -38,7 +38,7 @@ from pyarrow import parquet
 from otpt.data.dataset import NoSuchSplit
 from otpt.errors import OtptError
 from otpt.folders import IMAGE_SUFFIXES, images_below, sort_names
-from otpt.images import ImageFeatures, ImageSource, NamedImage, is_url
+from otpt.images import ImageFeatures, ImageSource, LocalFile, NamedImage, is_url
 
 STANDARD_INPUT = "<stdin>"
 TABLES = (".parquet", ".arrow", ".feather", ".csv", ".tsv")
@@ -145,6 +145,9 @@ class Source:
     def __iter__(self) -> Iterator[NamedImage | FeatureRow]:
         """Iterate over the images, or the rows of tables with features."""
         return self._features() if self.has_features else chain.from_iterable(map(self._items, self._words))
+
+    def __str__(self) -> str:
+        return ", ".join(self._words)
 
     @property
     def is_remote(self) -> bool:
@@ -267,7 +270,7 @@ def _one(word: str) -> NamedImage:
     """Return a single file; http(s) addresses and local files use the common reader."""
     if is_remote(word) and not is_url(word):
         return NamedImage(word, partial(read_address, word))
-    return NamedImage(word, partial(_constant, word))
+    return NamedImage(word, partial(_constant, word) if is_url(word) else LocalFile(word))
 
 
 def _constant(value: _T) -> _T:

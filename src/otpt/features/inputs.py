@@ -11,7 +11,7 @@ from typing import NamedTuple, NoReturn, cast
 from PIL import Image
 
 from otpt.errors import OtptError
-from otpt.images import ImageSource, NamedImage, is_array, is_file_object, read_file_object
+from otpt.images import ImageSource, LocalFile, NamedImage, is_array, is_file_object, is_url, read_file_object
 
 
 class ImageInput(NamedTuple):
@@ -71,14 +71,23 @@ def _images_of(item: object) -> Iterable[object]:
 
 
 def _source(image: object) -> Callable[[], ImageSource]:
-    """Return a function that returns the image; a file object is read immediately, in the caller's thread."""
+    """Return a function that returns the image; a file object is read immediately, in the caller's thread.
+
+    The function can be sent to another process if the image can.
+    """
+    if isinstance(image, (str, os.PathLike)) and not is_url(path := os.fspath(image)):
+        return LocalFile(path)
     if isinstance(image, Image.Image) or not is_file_object(image):
-        return lambda: cast(ImageSource, image)  # opening it raises for other objects
+        return partial(_constant, cast(ImageSource, image))  # opening it raises for other objects
     try:
         data = read_file_object(image)
     except OtptError as error:
         return partial(_raise, error)
-    return lambda: data
+    return partial(_constant, data)
+
+
+def _constant(image: ImageSource) -> ImageSource:
+    return image
 
 
 def _raise(error: OtptError) -> NoReturn:

@@ -1,17 +1,20 @@
-"""Predictions on disk: whatever a kill leaves, the job continues to the rows of an unbroken one."""
+"""Rows on disk: whatever a kill leaves, the job continues to the rows of an unbroken one."""
 
 from __future__ import annotations
 
+import os
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 
-from otpt.cli import prediction_file
-from otpt.cli.prediction_file import PredictionFile
+from otpt.bulk import RowStore, stamp_of, store, writers
+from otpt.bulk.storage import Storage
 from otpt.errors import OtptError
+from otpt.images import LocalFile, NamedImage
 
 JOB = {"backbone": "b", "methods": ["tpt", "zero-shot"], "classes": ["cat", "dog"]}
 IMAGES = [f"{i}.png" for i in range(5)]
@@ -24,17 +27,17 @@ def rows(image: str) -> list[dict[str, Any]]:
     return [{**found, "method": method} for method in JOB["methods"]]
 
 
-def opened(path: Path, job: dict[str, Any] = JOB, **options: Any) -> PredictionFile:
-    return PredictionFile(path, job, **options)
+def opened(path: Path, job: dict[str, Any] = JOB, **options: Any) -> RowStore:
+    return RowStore(path, job, **options)
 
 
-def predict(path: Path, images: list[str] = IMAGES, **options: Any) -> PredictionFile:
+def predict(path: Path, images: Sequence[str | NamedImage] = IMAGES, **options: Any) -> RowStore:
     file = opened(path, **options)
     waiting = iter(images)
     try:
         file.resume(waiting)
         for image in waiting:
-            file(rows(image))
+            file.write(rows(image if isinstance(image, str) else image.id), stamp=stamp_of(image))
         file.finish()
     finally:
         file.close()
@@ -73,44 +76,105 @@ class Killed(BaseException):
     """The end of a process."""
 
 
-@pytest.mark.parametrize("name", ["all.jsonl", "all.parquet", "folder"])
-def test_a_kill_between_any_two_operations(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prediction_file, "_FLUSH_SECONDS", 0)
-    monkeypatch.setattr(prediction_file, "_PART_ROWS", 4)
+@pytest.mark.parametrize("with_files", [False, True])
+@pytest.mark.parametrize("name", ["all.csv", "all.jsonl", "all.parquet", "folder"])
+def test_a_kill_between_any_two_operations(
+    name: str, with_files: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "FLUSH_SECONDS", 0)
+    monkeypatch.setattr(writers, "PART_ROWS", 4)
+    monkeypatch.setattr(store, "PART_ROWS", 4)
+    images: Sequence[str | NamedImage] = files(tmp_path) if with_files else IMAGES
     operations: list[str] = []
     last = 0
 
     def counted(operation: str) -> None:
-        real = getattr(PredictionFile, operation)
+        real = getattr(Storage, operation)
 
-        def call(*arguments: Any) -> None:
+        def call(*arguments: Any) -> Any:
             operations.append(operation)
             if len(operations) == last:
                 raise Killed
-            real(*arguments)
+            return real(*arguments)
 
-        monkeypatch.setattr(PredictionFile, operation, call)
+        monkeypatch.setattr(Storage, operation, call)
 
-    for operation in ("_append", "_write", "_join", "_remove"):
+    for operation in ("append", "write", "move", "publish", "remove"):
         counted(operation)
-    predict(tmp_path / name)
+    predict(tmp_path / name, images)
     total, expected = len(operations), read(tmp_path / name)
     for number in range(2, total + 1):
         path, last = tmp_path / str(number) / name, number
         operations.clear()
         with pytest.raises(Killed):
-            predict(path)
+            predict(path, images)
         operations.clear()
         last = 0
-        assert predict(path).failed == 1
+        whole = predict(path, images)
+        assert (whole.failed, whole.changed, whole.rows) == (1, 0, len(expected))
         pd.testing.assert_frame_equal(read(path), expected)
-    assert len(list((tmp_path / "2").iterdir())) == 2  # the output and the description of the job
-    assert predict(path).done == 5
-    predict(path, [*IMAGES, "6.png"])  # a finished file grows
+        if with_files:
+            assert Path(f"{path}.job.stamps").stat().st_size == 4 * len(images)
+    leftovers = {each.name for each in (tmp_path / "2").iterdir()}
+    assert leftovers == {name, f"{name}.job.json", *([f"{name}.job.stamps"] * with_files)}
+    assert predict(path, images).done == 5
+    predict(path, [*images, "6.png"])  # a finished file grows
     assert read(path)["image"].tolist() == [image for image in [*IMAGES, "6.png"] for _ in rows(image)]
 
 
+def files(folder: Path) -> list[NamedImage]:
+    """Image files, named without their folder."""
+    (folder / "files").mkdir()
+    for name in IMAGES:
+        (folder / "files" / name).write_bytes(b"pixels")
+    return [NamedImage(name, LocalFile(str(folder / "files" / name))) for name in IMAGES]
+
+
+@pytest.mark.parametrize("name", ["all.csv", "all.parquet", "folder"])
+def test_changed_files_are_counted(name: str, tmp_path: Path) -> None:
+    images = files(tmp_path)
+    path, folder = tmp_path / name, tmp_path / "files"
+    predict(path, ["remote.png", *images[:3]])
+    assert predict(path, ["remote.png", *images]).changed == 0
+    expected = read(path)
+    (folder / "1.png").write_bytes(b"other pixels")
+    os.utime(folder / "3.png", ns=(0, 0))
+    (folder / "4.png").unlink()
+    for _ in range(2):  # the rows stay, so the next call says it again
+        resumed = predict(path, ["remote.png", *images])
+        assert (resumed.changed, resumed.first_changed, resumed.done) == (3, "1.png", 6)
+    pd.testing.assert_frame_equal(read(path), expected)
+    assert predict(path, ["remote.png", *IMAGES]).changed == 0  # names alone
+    Path(f"{path}.job.stamps").unlink()
+    assert predict(path, ["remote.png", *images]).changed == 0
+    predict(path, ["remote.png", *images], overwrite=True)
+    assert predict(path, ["remote.png", *images]).changed == 0
+
+
+def test_stamps_of_an_abandoned_output_are_not_used(tmp_path: Path) -> None:
+    images = files(tmp_path)
+    predict(tmp_path / "all.csv", images)
+    for left in ("all.csv", "all.csv.job.json"):
+        (tmp_path / left).unlink()
+    predict(tmp_path / "all.csv", images[:2])
+    assert (tmp_path / "all.csv.job.stamps").stat().st_size == 8
+    assert predict(tmp_path / "all.csv", images).changed == 0
+
+
+def test_rows_are_not_written_before_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "FLUSH_SECONDS", 0)
+    with opened(tmp_path / "all.csv") as file:  # a new output needs none
+        for image in IMAGES:
+            file.write(rows(image))
+    whole = (tmp_path / "all.csv").read_bytes()
+    with opened(tmp_path / "all.csv") as file, pytest.raises(OtptError, match="resume"):
+        file.write(rows("0.png"))
+    assert (tmp_path / "all.csv").read_bytes() == whole
+
+
 def read(path: Path) -> pd.DataFrame:
+    if path.suffix == ".csv":
+        return pd.read_csv(path)
     return pd.read_json(path, lines=True) if path.suffix == ".jsonl" else pd.read_parquet(path)
 
 
@@ -156,4 +220,4 @@ def test_only_bad_images(tmp_path: Path) -> None:
     assert predict(tmp_path / "all.csv", ["2.png"]).failed == 1
     for wrong in ("all.txt", "s3://bucket/all.csv"):
         with pytest.raises(OtptError, match=wrong):
-            PredictionFile(wrong, JOB)
+            RowStore(wrong, JOB)

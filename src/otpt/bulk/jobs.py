@@ -1,4 +1,4 @@
-"""Predictions of many images: in this process, in several, or on Ray (:mod:`otpt.ray`).
+"""Workers that predict many images: in this process, in several, or on Ray (:mod:`otpt.ray`).
 
 Each takes a :class:`ClassifierJob`, returns the facts that determine the predictions, and maps images to answers
 lazily and in order.
@@ -7,10 +7,11 @@ lazily and in order.
 from __future__ import annotations
 
 import multiprocessing
+import pickle
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from multiprocessing.queues import Queue
 from pathlib import Path
@@ -28,8 +29,8 @@ from otpt.decision import Decision
 from otpt.errors import OtptError
 from otpt.features.pipeline import look_ahead
 from otpt.files import Json
-from otpt.images import ImageSource, NamedImage
-from otpt.methods import Method, Protocol, Task, load_plugin, prompt_facts
+from otpt.images import LIMITS, ImageSource, NamedImage, UrlLimits
+from otpt.methods import Method, Protocol, Task, get_methods, load_plugin, prompt_facts
 from otpt.prediction import Failure, Prediction
 from otpt.processes import WorkerPool
 
@@ -55,6 +56,7 @@ class ClassifierJob:
         task, protocol, decision: everything that determines the predictions besides the model.
         device: where the model runs by default.
         plugins: Python files that the methods need.
+        urls: limits for downloads; None rejects URLs.
     """
 
     load: Callable[[str], Backbone]
@@ -63,6 +65,37 @@ class ClassifierJob:
     decision: Decision
     device: str = "auto"
     plugins: Sequence[Path] = ()
+    urls: UrlLimits | None = LIMITS
+
+    @classmethod
+    def of(cls, classifier: Classifier, methods: Sequence[str | Method] | None = None) -> ClassifierJob:
+        """Return the job of a classifier, with other methods if given."""
+        protocol = classifier.protocol
+        if methods is not None:
+            protocol = protocol.replace(methods=get_methods(methods))
+        backbone = classifier.backbone
+        return cls(
+            load=backbone.to,
+            task=classifier.task,
+            protocol=protocol,
+            decision=classifier.decision,
+            device=str(backbone.device),
+            urls=classifier.urls,
+        )
+
+    def packed(self) -> ClassifierJob:
+        """Return the job of a loaded model for other processes, each of which gets a copy of the model."""
+        try:
+            return replace(self, load=_PackedModel(pickle.dumps(self.load)))
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            raise OtptError(f"The model cannot be sent to other processes ({error}); use one process.") from None
+
+    def make(self, device: str | None = None) -> Classifier:
+        """Load the model and return the classifier."""
+        for path in self.plugins:
+            load_plugin(path)
+        backbone = self.load(device or self.device)
+        return Classifier(backbone, task=self.task, protocol=self.protocol, decision=self.decision, urls=self.urls)
 
     @property
     def methods(self) -> tuple[Method, ...]:
@@ -70,19 +103,40 @@ class ClassifierJob:
         return self.protocol.for_task(self.task).methods
 
 
+@dataclass(frozen=True)
+class _PackedModel:
+    """Pickled function that returns a model on a device."""
+
+    pickled: bytes
+
+    def __call__(self, device: str) -> Backbone:
+        load: Callable[[str], Backbone] = pickle.loads(self.pickled)
+        return load(device)
+
+
 class Worker:
-    """A classifier, in this process or in another one."""
+    """A classifier, in this process or in another one.
+
+    Args:
+        job: how to make the classifier.
+        device: where the model runs; the job's device by default.
+        threads: number of threads; unchanged by default.
+        readers: number of threads that read images ahead.
+        classifier: classifier of the job, if it exists already.
+    """
 
     def __init__(
-        self, job: ClassifierJob, device: str | None = None, threads: int | None = None, readers: int = 0
+        self,
+        job: ClassifierJob,
+        device: str | None = None,
+        threads: int | None = None,
+        readers: int = 0,
+        classifier: Classifier | None = None,
     ) -> None:
         if threads is not None:
             torch.set_num_threads(max(threads, 1))
-        for path in job.plugins:
-            load_plugin(path)
         self._threads, self._readers, self._methods = threads, readers, job.methods
-        backbone = job.load(device or job.device)
-        self.classifier = Classifier(backbone, task=job.task, protocol=job.protocol, decision=job.decision)
+        self.classifier = job.make(device) if classifier is None else classifier
 
     def facts(self) -> dict[str, Json]:
         """Return the facts that determine the predictions, as plain data."""
@@ -108,8 +162,8 @@ class Worker:
 class FeatureWorker(Worker):
     """A classifier of image features, as ``otpt embed`` writes them."""
 
-    def __init__(self, job: ClassifierJob, metadata: Mapping[str, str]) -> None:
-        super().__init__(job)
+    def __init__(self, job: ClassifierJob, metadata: Mapping[str, str], classifier: Classifier | None = None) -> None:
+        super().__init__(job, classifier=classifier)
         encoder, backbone = metadata.get("otpt.backbone"), self.classifier.backbone
         if encoder not in (None, backbone.fingerprint):
             raise OtptError(

@@ -1,0 +1,91 @@
+"""Predictions as plain rows, and rows as flat columns of tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from otpt.bulk.jobs import Answer
+from otpt.prediction import Failure
+
+Row = Mapping[str, object]
+"""Columns of one image, or of one image and method; nested values are flattened in tables."""
+
+_FIRST = ("image", "method", "label", "confidence")
+_NESTED = ("top", "flags", "extras", "set", "labels_above", "groups", "back_off")
+
+
+def answer_rows(image: str, answer: Answer, top: int, *, several_labels: bool) -> list[dict[str, object]]:
+    """Return an answer as plain data, one row per method: the content of ``--json`` and of files.
+
+    Args:
+        image: name of the image.
+        answer: predictions by method, or a failure.
+        top: number of best classes.
+        several_labels: whether labels are independent of each other.
+    """
+    if isinstance(answer, Failure):
+        return [{"image": image, "error": str(answer.error)}]
+    rows = []
+    for method, prediction in answer.items():
+        best = None if prediction.grouping is None else prediction.back_off()
+        row = {
+            "image": image,
+            "method": method,
+            "label": prediction.label,
+            "confidence": prediction.confidence,
+            "top": [{"label": label, "probability": probability} for label, probability in prediction.top(top)],
+            "flags": list(prediction.flags),
+            "extras": dict(prediction.extras),
+            "set": None if prediction.set is None else list(prediction.set),
+            "abstained": prediction.abstained,
+            "rejected": prediction.rejected,
+            "labels_above": prediction.labels_above() if several_labels else None,
+            "groups": prediction.groups,
+            "back_off": None if best is None else best._asdict(),
+        }
+        rows.append({name: value for name, value in row.items() if value is not None})
+    return rows
+
+
+def flat_row(row: Row, top: int | None) -> dict[str, object]:
+    """Flatten a row: best classes, prediction set, flags and extras have their own columns.
+
+    Args:
+        row: row of :func:`answer_rows`, or any row without nested values.
+        top: number of best classes with columns ``label_1``, ``probability_1`` …; None for none.
+    """
+    flat = {name: value for name, value in row.items() if name not in _NESTED}
+    if "flags" not in row:
+        return flat
+    if top:
+        for rank, best in enumerate(_items(row.get("top")), start=1):
+            flat |= {f"{name}_{rank}": value for name, value in _mapping(best).items()}
+    for name in ("set", "labels_above"):
+        if name in row:
+            flat[name] = " | ".join(map(str, _items(row[name])))
+    flat |= {f"group {name}": value for name, value in _mapping(row.get("groups")).items()}
+    answer = _mapping(row.get("back_off"))
+    if answer:
+        flat["back_off"] = answer["name"]
+        flat["back_off_confidence"] = answer["confidence"]
+    flat["flags"] = " ".join(map(str, _items(row["flags"])))
+    return {**flat, **_mapping(row.get("extras"))}
+
+
+def columns_of(rows: Iterable[Row], key: str) -> list[str]:
+    """Return the columns of flat rows: name of the image first, ``error`` last."""
+    first = _FIRST if key == "image" else (key,)
+    return error_last([*first, *(name for row in rows for name in row)])
+
+
+def error_last(names: Iterable[str]) -> list[str]:
+    """Return each name once, and ``error`` at the end."""
+    return [*(name for name in dict.fromkeys(names) if name != "error"), "error"]
+
+
+def _items(value: object) -> Sequence[object]:
+    return value if isinstance(value, (list, tuple)) else ()
+
+
+def _mapping(value: object) -> Mapping[str, object]:
+    return value if isinstance(value, Mapping) else {}

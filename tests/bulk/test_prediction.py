@@ -1,0 +1,143 @@
+"""``otpt.bulk.predict``: the rows of ``otpt predict -o`` from Python."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+
+import otpt
+from otpt.bulk import BulkResult, ClassifierJob, Monitor, RowStore, predict
+from otpt.cli import main
+
+
+def command(classifier: otpt.Classifier, images: Path, out: Path, *words: str) -> int:
+    fixed = ["--backbone", classifier.backbone.name, "--classes", "cat", "dog", "--views", "2", "--device", "cpu"]
+    return main(["predict", str(images), *fixed, "--methods", "zero-shot", "-o", str(out), *words])
+
+
+@pytest.mark.parametrize("name", ["p.csv", "p.jsonl", "p.parquet"])
+def test_the_command_continues_a_call_and_gives_its_bytes(
+    classifier: otpt.Classifier, images: Path, name: str, tmp_path: Path
+) -> None:
+    result = predict(classifier, images, tmp_path / "python" / name)
+    assert result == BulkResult(str(tmp_path / "python" / name), images=5, failed=0, rows=5)
+    assert command(classifier, images, tmp_path / "shell" / name) == 0
+    whole = (tmp_path / "shell" / name).read_bytes()
+    assert (tmp_path / "python" / name).read_bytes() == whole
+    assert command(classifier, images, tmp_path / "python" / name) == 0
+    assert (tmp_path / "python" / name).read_bytes() == whole
+
+
+def test_sources_methods_and_top(classifier: otpt.Classifier, images: Path, tmp_path: Path) -> None:
+    (images / "bad.png").write_bytes(b"no image")
+    methods = ["zero-shot", "tpt"]
+    paths = sorted(images.iterdir())
+    expected = list(classifier.stream(paths, methods))
+    opened = {"folder": images, "paths": paths, "lazy": iter(paths), "source": otpt.data.open_source(str(images))}
+    for name, source in opened.items():
+        result = predict(classifier, source, tmp_path / f"{name}.parquet", methods=methods, top=2)
+        assert (result.images, result.failed, result.rows) == (6, 1, 11)
+        frame = pd.read_parquet(tmp_path / f"{name}.parquet")
+        assert frame["image"].tolist() == [str(path) for path in paths for _ in range(1 if path.stem == "bad" else 2)]
+        confidences = [each.confidence for answer in expected if isinstance(answer, dict) for each in answer.values()]
+        np.testing.assert_array_equal(frame["confidence"].dropna(), confidences)
+        assert {"label_1", "probability_2"} <= set(frame.columns)
+    arrays = [np.asarray(Image.open(path)) for path in paths[:2]]
+    assert predict(classifier, arrays, tmp_path / "arrays.csv").images == 2
+    assert pd.read_csv(tmp_path / "arrays.csv")["image"].tolist() == ["image 1", "image 2"]
+
+
+def test_features(classifier: otpt.Classifier, images: Path, tmp_path: Path) -> None:
+    model = classifier.backbone.name
+    assert main(["embed", str(images), "--backbone", model, "--device", "cpu", "-o", str(tmp_path / "f.parquet")]) == 0
+    assert predict(classifier, tmp_path / "f.parquet", tmp_path / "p.csv").images == 5
+    with pytest.raises(otpt.OtptError, match="tpt"):
+        predict(classifier, tmp_path / "f.parquet", tmp_path / "q.csv", methods=["tpt"])
+    with pytest.raises(otpt.OtptError, match="workers"):
+        predict(classifier, tmp_path / "f.parquet", tmp_path / "q.csv", workers=2)
+
+
+def test_mistakes(classifier: otpt.Classifier, images: Path, tmp_path: Path) -> None:
+    with pytest.raises(otpt.OtptError, match=r"p\.txt"):
+        predict(classifier, images, tmp_path / "p.txt")
+    with pytest.raises(otpt.OtptError, match="workers is 0"):
+        predict(classifier, images, tmp_path / "p.csv", workers=0)
+    with pytest.raises(otpt.OtptError, match="methods"):
+        predict(ClassifierJob.of(classifier), images, tmp_path / "p.csv", methods=["tpt"])
+    predict(classifier, images, tmp_path / "p.csv")
+    with pytest.raises(otpt.OtptError, match="methods"):
+        predict(classifier, images, tmp_path / "p.csv", methods=["tpt"])
+    assert not list(tmp_path.glob("*.txt*"))
+
+
+def test_changed_images_are_reported_and_keep_their_rows(
+    classifier: otpt.Classifier, images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "p.csv"
+    predict(classifier, images, out)
+    before = out.read_bytes()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        predict(classifier, images, out)
+    Image.new("RGB", (80, 60), "red").save(images / "1.png")
+    os.utime(images / "3.png", ns=(0, 0))
+    Image.new("RGB", (80, 60), "red").save(images / "9.png")
+    with pytest.warns(UserWarning, match=r"2 of the 5 images in .*p\.csv.*1\.png.*overwrite=True"):
+        predict(classifier, images, out)
+    assert out.read_bytes().startswith(before)
+    capsys.readouterr()
+    assert command(classifier, images, out) == 0
+    assert "note: 2 of the 6 images" in capsys.readouterr().err
+    assert command(classifier, images, out, "--overwrite") == 0
+    assert "changed" not in capsys.readouterr().err
+    assert not out.read_bytes().startswith(before)
+
+
+def test_a_monitor_sees_the_answers(classifier: otpt.Classifier, images: Path, tmp_path: Path) -> None:
+    class Names(Monitor):
+        def answered(self, image: str, answer: otpt.bulk.Answer) -> None:
+            names.append(Path(image).name)
+
+    names: list[str] = []
+    predict(classifier, images, tmp_path / "p.csv", progress=Names(show=False))
+    assert names == [f"{i}.png" for i in range(5)]
+
+
+@pytest.mark.slow
+def test_two_processes_give_the_bytes_of_one(classifier: otpt.Classifier, images: Path, tmp_path: Path) -> None:
+    paths = [*sorted(images.iterdir()), np.asarray(Image.open(images / "0.png"))]
+    predict(classifier, paths, tmp_path / "one.csv", methods=["zero-shot", "tpt"])
+    predict(classifier, paths, tmp_path / "two.csv", methods=["zero-shot", "tpt"], workers=2)
+    assert (tmp_path / "two.csv").read_bytes() == (tmp_path / "one.csv").read_bytes()
+
+
+OTHER = """
+import sys
+from otpt.bulk import RowStore
+from otpt.errors import OtptError
+try:
+    RowStore(sys.argv[1], {})
+except OtptError as error:
+    sys.exit(str(error))
+"""
+
+
+@pytest.mark.slow
+def test_of_two_processes_one_writes(tmp_path: Path) -> None:
+    words = [sys.executable, "-c", OTHER, str(tmp_path / "p.csv")]
+    with RowStore(tmp_path / "p.csv", {}) as store:
+        store.write([{"image": "a"}])
+        other = subprocess.run(words, capture_output=True, text=True, check=False)
+        assert other.returncode == 1
+        assert other.stderr.startswith("Another process writes")
+        assert "p.csv" in other.stderr
+    assert subprocess.run(words, check=False).returncode == 0
+    assert pd.read_csv(tmp_path / "p.csv")["image"].tolist() == ["a"]
