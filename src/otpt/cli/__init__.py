@@ -7,6 +7,7 @@ otpt --help
 
 from __future__ import annotations
 
+import atexit
 import io
 import os
 import signal
@@ -19,10 +20,12 @@ from otpt._version import __version__
 from otpt.cli.commands import run
 from otpt.cli.terminal import Stopped, say
 
-_GRACE_SECONDS = 1.0
+_GRACE_SECONDS = 0.2
 """Time for threads that still compute to finish after a signal."""
 _stopped: list[int] = []
 """Signals that this process has received."""
+_exit_codes: list[int] = []
+"""Exit code of a command that a signal has stopped."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -36,6 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     if arguments is not None:
         return _run(list(arguments))
+    atexit.register(_exit_after_signal)  # the first to be registered, and so the last to be called
     for number in (signal.SIGINT, signal.SIGTERM):
         if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup and `&` in scripts set it
             signal.signal(number, _stop)
@@ -43,11 +47,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.reconfigure(errors="backslashreplace")  # names of files may hold any bytes
     code = _run(sys.argv[1:])
     if _stopped:
-        sys.stdout.flush()
-        end = threading.Timer(_GRACE_SECONDS, os._exit, (code,))
-        end.daemon = True
-        end.start()
+        _exit_codes.append(code)
+        timer = threading.Timer(_GRACE_SECONDS, _exit_after_signal)
+        timer.daemon = True
+        timer.start()
     return code
+
+
+def _exit_after_signal() -> None:
+    """End the process after a signal, without waiting for threads and the release of all objects."""
+    if _exit_codes:
+        sys.stdout.flush()
+        os._exit(_exit_codes[0])
 
 
 def _run(words: list[str]) -> int:
