@@ -16,10 +16,9 @@ from pathlib import Path
 
 os.environ["COLUMNS"] = "100"
 
-from otpt.cli import pages
 from otpt.cli.app import describe_command
 from otpt.cli.commands import COMMANDS, all_commands, print_commands
-from otpt.cli.pages import Page, print_page
+from otpt.cli.pages import FILE, Page, print_page
 
 
 def stored_pages() -> str:
@@ -54,7 +53,7 @@ def _block(show: Callable[[], None]) -> str:
 
 def main(path: Path, *, check: bool) -> None:
     """Write both files, or exit with a message if one is not up to date."""
-    files = {path: reference(), Path(pages.__file__).with_name(pages.FILE): stored_pages()}
+    files = {path: reference(), FILE: stored_pages()}
     for file, content in files.items():
         if not check:
             file.write_text(content, encoding="utf-8")

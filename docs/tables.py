@@ -13,11 +13,24 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from otpt.errors import unknown
 from otpt.methods import field_methods, known_parts, published_methods
-from otpt.registry import ADAPTATIONS, AGGREGATIONS, CALIBRATIONS, FAMILIES, GATES, OBJECTIVES, QUESTIONS, VIEWS, Part
+from otpt.registry import (
+    ADAPTATIONS,
+    AGGREGATIONS,
+    CALIBRATIONS,
+    FAMILIES,
+    GATES,
+    INITS,
+    OBJECTIVES,
+    QUESTIONS,
+    SYSTEMS,
+    VIEWS,
+    Part,
+    Setting,
+    Weight,
+)
 
 _TABLE = re.compile(r"(<!-- table: ([\w-]+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 
@@ -66,13 +79,24 @@ def methods_table() -> str:
     return _markdown(("method", "weights (fine-grained / shift)", "settings", "source"), rows)
 
 
-def _numbers(part: Part) -> dict[str, Any]:
-    """Settings of a part's functions with their published numbers."""
+def _numbers(part: Part) -> dict[str, object]:
+    """Return the settings of a part: of its functions, with their published numbers, and of its init or system."""
     axes = {"adapt": ADAPTATIONS, "calibrate": CALIBRATIONS, "aggregate": AGGREGATIONS, "gate": GATES}
-    functions = [OBJECTIVES[name] for name in part.objectives]
-    functions += [axes[axis][value] for axis, value in part.values.items() if value in axes.get(axis, ())]
-    defaults = {name: setting.default for each in functions for name, setting in each.settings.items()}
+    defaults: dict[str, object] = {}
+    for name in part.objectives:
+        defaults |= _defaults(OBJECTIVES[name].settings)
+    for axis, value in part.values.items():
+        if axis in axes and value in axes[axis]:
+            defaults |= _defaults(axes[axis][value].settings)
+    for registry, axis in ((INITS, "init"), (SYSTEMS, "adapt")):
+        preparation = registry.get(part.values.get(axis, ""))
+        if preparation is not None:
+            defaults |= _defaults(preparation.settings())
     return {**defaults, **part.settings}
+
+
+def _defaults(settings: Mapping[str, Setting]) -> dict[str, object]:
+    return {name: setting.default for name, setting in settings.items()}
 
 
 TABLES = {"axes": axes_table, "parts": parts_table, "objectives": objectives_table, "methods": methods_table}
@@ -123,15 +147,19 @@ def _with_source(part: Part) -> str:
     return f"{part.summary} *{part.source}*" if part.source else part.summary
 
 
-def _settings(settings: Mapping[str, Any]) -> str:
-    return ", ".join(f"`{name.replace('_', '-')}` {_number(value)}" for name, value in settings.items())
+def _settings(settings: Mapping[str, object]) -> str:
+    shown = [f"{_code(name.replace('_', '-'))} {_number(value)}".strip() for name, value in settings.items()]
+    return ", ".join(shown)
 
 
-def _weights(objectives: Mapping[str, Any]) -> str:
+def _weights(objectives: Mapping[str, Weight]) -> str:
     return ", ".join(f"{name} {_number(weight)}" for name, weight in objectives.items())
 
 
-def _number(value: Any) -> str:
+def _number(value: object) -> str:
+    """Return a number as text; nothing for an input without a default, such as a file."""
+    if value is None:
+        return ""
     if not isinstance(value, Mapping):
         return f"{value:g}" if isinstance(value, (int, float)) else str(value)
     if set(value) == set(FAMILIES):

@@ -23,9 +23,9 @@ from oracles.runs.evaluation_bench import (
     settings,
 )
 
-from otpt import Classifier, Method, OtptError, Prompt
+from otpt import Classifier, Method, OtptError, Prompt, load_backbone
 from otpt.data import Dataset, load_dataset
-from otpt.evaluation import evaluate
+from otpt.evaluation import Execution, evaluate
 from otpt.methods import field_methods, published_methods
 from otpt.metrics import Metrics
 from otpt.metrics import evaluate as all_metrics
@@ -209,6 +209,31 @@ def test_data_sets_decide_their_own_recipe(tmp_path: Path) -> None:
 def test_bad_input(changes: dict[str, object], value: str) -> None:
     with pytest.raises(OtptError, match=value):
         settings(**changes)
+
+
+def test_names_in_place_of_objects(tmp_path: Path) -> None:
+    few = {"methods": ["zero-shot"], "limit": 3}
+    by_name = evaluate("emoji/food", "pocket", out=tmp_path / "names", execution=Execution(device="cpu"), **few)
+    model = load_backbone("pocket", device="cpu")
+    by_object = evaluate(load_dataset("emoji/food"), model, out=tmp_path / "objects", threads=0, **few)
+    assert by_name.frame["nll"].tolist() == by_object.frame["nll"].tolist()
+
+
+@pytest.mark.parametrize(
+    ("changes", "value"),
+    [
+        ({"classes": ["a", "b"]}, "classes"),
+        ({"thread": 1}, "threads"),
+        ({"threads": -1}, "threads is -1"),
+        ({"engine": "ray"}, "ray"),
+    ],
+)
+def test_keywords_of_evaluate(changes: dict[str, object], value: str, tmp_path: Path) -> None:
+    with pytest.raises(OtptError, match=value):
+        evaluate(dataset(2), backbone(), out=tmp_path / "run", **changes)
+    with pytest.raises(OtptError, match="limit"):
+        evaluate(dataset(2), backbone(), settings(), out=tmp_path / "run", limit=1)
+    assert not (tmp_path / "run").exists()
 
 
 def test_bad_data(tmp_path: Path) -> None:

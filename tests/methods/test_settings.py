@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 
 import pytest
@@ -14,6 +14,7 @@ from torch import Tensor
 import otpt
 from otpt import Classifier, Method, OtptError, Prediction, ViewRecipe
 from otpt.methods import compose
+from otpt.registry import Fraction
 
 pytestmark = pytest.mark.usefixtures("registries")
 
@@ -51,6 +52,28 @@ def texts() -> Tensor:
 
     predicted("zero-shot+spy-on-texts")
     return found[0]
+
+
+@dataclass(frozen=True)
+class BlendSettings:
+    blend_share: Fraction = 0.25
+    blend_power: float = 1.0
+
+
+def test_a_record_of_settings() -> None:
+    """The fields of a frozen dataclass are settings like parameters with a default."""
+    received = []
+
+    @otpt.aggregation
+    def blend(probabilities: Tensor, settings: BlendSettings = BlendSettings()) -> Tensor:  # noqa: B008
+        received.append(settings)
+        return probabilities[0]
+
+    assert compose("blend").defaults == {"blend_share": 0.25, "blend_power": 1.0}
+    predicted("blend[blend-power=2]")
+    assert received == [BlendSettings(0.25, 2.0)]
+    with pytest.raises(OtptError, match="blend-share"):
+        compose("blend[blend-share=3]")
 
 
 def test_a_setting_changes_what_a_function_is_given() -> None:

@@ -21,10 +21,12 @@ class Case(NamedTuple):
     Attributes:
         value: value of the field; None for one that its type gives.
         context: fields that are set too; None leaves a field out.
+        unlocks: whether the context alone is refused.
     """
 
     value: Any = None
     context: Mapping[str, Any] = {}
+    unlocks: bool = False
 
 
 def other_value(name: str, field: FieldInfo) -> Any:

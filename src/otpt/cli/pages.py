@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 import textwrap
-from importlib import resources
+from pathlib import Path
 from typing import TypedDict
 
 from otpt.cli.terminal import help_width, print_entry
 
-FILE = "help.json"
+FILE = Path(__file__).with_name("help.json")
 SHOWN = ("Arguments", "Options", "Method", "Data", "Model", "Run", "Training")
 """Groups of options that ``--help`` shows; ``--help-all`` also shows the others."""
 _INDENT = 26
@@ -37,7 +37,7 @@ class Page(TypedDict):
 
 def stored_page(command: str) -> Page | None:
     """Return the page of a built-in command, or None for another one."""
-    pages: dict[str, Page] = json.loads(resources.files(__package__).joinpath(FILE).read_text(encoding="utf-8"))
+    pages: dict[str, Page] = json.loads(FILE.read_text(encoding="utf-8"))
     return pages.get(command)
 
 

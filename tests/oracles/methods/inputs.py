@@ -19,7 +19,7 @@ from otpt.registry import INITS, Preparation
 WIDTH = 64
 """Width of the text tower and of the image tower."""
 FEATURES = 32
-BASE_CLASSES = ("cat", "dog", "sea", "tree", "car")
+CLASSES = ("cat", "dog", "sea", "tree", "car")
 SMALL = {
     "fpp_steps": 2,
     "fpp_noises": 1,
@@ -58,12 +58,12 @@ def _maple() -> MaplePrompts:
 
 
 MADE: dict[type | str, Callable[[], object]] = {
-    CoopContext: lambda: CoopContext(_normal(4, WIDTH), BASE_CLASSES),
+    CoopContext: lambda: CoopContext(_normal(4, WIDTH), CLASSES),
     CocoopContext: _cocoop,
     MaplePrompts: _maple,
     Templates: lambda: Templates("mine", ["a sketch of a {}.", "the {}."]),
     Prompt: lambda: Prompt("an image of the"),
-    "attributes": lambda: {name: ["small", "large"] for name in BASE_CLASSES},
+    "attributes": lambda: {name: ["small", "large"] for name in CLASSES},
 }
 """Inputs by their class, or by name for plain data."""
 
