@@ -25,7 +25,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("features", "prompts", "calibration", "rejection", "groups"),
     ("methods",),
     ("decision", "prediction", "functional", "explain", "export", "classifier", "hugging_face"),
-    ("data", "runs", "processes"),
+    ("data", "runs", "processes", "workers"),
     ("evaluation", "bulk", "learning", "ray"),
     ("report",),
     ("serve", "cli", "__main__"),

@@ -16,7 +16,7 @@ from PIL import Image
 
 import otpt
 from otpt.errors import OtptError
-from otpt.ray import Classify
+from otpt_ray import Classify
 
 CLASSES = ["cat", "dog", "ram"]
 

@@ -20,8 +20,8 @@ from otpt.errors import OtptError
 from otpt.evaluation import Evaluation, evaluate
 from otpt.export import check_exportable, describe
 from otpt.methods import get_method
-from otpt.ray import Classify
 from otpt.runs import label_results
+from otpt_ray import Classify
 
 NAMES = ["red apple", "pizza", "banana"]
 

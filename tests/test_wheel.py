@@ -50,5 +50,7 @@ def test_the_wheel_has_the_same_bytes_twice(tmp_path: Path) -> None:
     with zipfile.ZipFile(wheels[0]) as archive:
         names = archive.namelist()
     assert "otpt/backbones/pocket/pocket.safetensors" in names
-    assert {"otpt_medical/medclip.py", "otpt_medical/methods.toml", "otpt_medical/py.typed"} <= set(names)
+    assert {"otpt_medical/medclip.py", "otpt_medical/methods.toml", "otpt_medical/py.typed", "otpt_ray/pool.py"} <= set(
+        names
+    )
     assert not [name for name in names if name.startswith(("tests", "benchmarks")) or "__pycache__" in name]

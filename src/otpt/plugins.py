@@ -18,7 +18,8 @@ imports names modules by what they register instead, in the groups ``otpt.plugin
 ``otpt.plugins.models`` and ``otpt.plugins.reports``; each is imported for such names only.
 
 The object of ``otpt.commands`` is a mapping of commands, {group: {command: ("module:function", help)}}. It is read
-whenever commands are listed, so that its module should import nothing slow.
+whenever commands are listed, so that its module should import nothing slow. The groups ``otpt.pools``
+(:mod:`otpt.workers`) and ``otpt.services`` (:mod:`otpt.serve.replicas`) name places to compute on.
 
 A user file (``--plugin FILE``) defines decorated functions, whose names become parts of method names::
 
@@ -39,14 +40,14 @@ import importlib.util
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from importlib.machinery import SOURCE_SUFFIXES
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeVar
 
-from otpt.errors import OtptError, cannot_read, describe_error
+from otpt.errors import OtptError, cannot_read, describe_error, unknown
 
 PLUGINS = "otpt.plugins"
 """Group of entry points that name modules, and beginning of the groups for one kind of names."""
@@ -167,6 +168,28 @@ def _import(point: EntryPoint) -> None:
         _additions.extend(registry.additions() for registry in saved)
     finally:
         _importing.remove(point.name)
+
+
+def load_entry_point(group: str, kind: str, name: str, available: Sequence[str]) -> Callable[..., _Value]:
+    """Import the function that an installed package names in its entry points.
+
+    Args:
+        group: group of entry points.
+        kind: what the function returns, for messages.
+        name: name of the entry point.
+        available: all names, for messages.
+
+    Raises:
+        OtptError: if no package has the name, or the import fails.
+    """
+    point = next((point for point in installed_plugins(group) if point.name == name), None)
+    if point is None:
+        raise unknown(kind, name, available)
+    try:
+        function: Callable[..., _Value] = point.load()
+    except Exception as error:
+        raise OtptError(f"The {kind} {name!r} ({point.value}) failed: {describe_error(error)}.") from error
+    return function
 
 
 def plugin_commands() -> Commands:

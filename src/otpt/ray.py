@@ -1,22 +1,13 @@
-"""Predictions on a Ray cluster: :class:`Classify` for pipelines of Ray Data, and the actors of ``otpt predict``.
-
-import ray, otpt.ray
-
-images = ray.data.read_binary_files("s3://bucket/photos", include_paths=True)
-labels = images.map_batches(
-    otpt.ray.Classify, fn_constructor_args=("ViT-B-16/openai", ["cat", "dog"]), batch_size=32, num_gpus=1, concurrency=4
-)
-labels.write_parquet("s3://bucket/labels")
-"""
+"""The actors of ``otpt predict``."""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, redirect_stdout
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Protocol, TypeVar, cast
 
 import numpy as np
@@ -24,13 +15,9 @@ import numpy.typing as npt
 import torch
 
 from otpt.bulk import Answer, ClassifierJob, Item, Worker, chunks
-from otpt.classifier import BACKBONE_OPTIONS, Classifier, load, read_records
-from otpt.data.sources import IMAGE_COLUMNS, is_remote, read_address
 from otpt.errors import OtptError
-from otpt.evaluation.ray import RayPool, connected, errors_in_words, quiet_ray
+from otpt.evaluation.ray import RayEngine, connected, errors_in_words, quiet_ray
 from otpt.files import Json
-from otpt.images import ImageSource, NamedImage, is_url
-from otpt.prediction import Failure
 
 _RETRIES = 20
 """Actors that may die on the same images before the prediction ends."""
@@ -59,87 +46,13 @@ class _ActorHandle(Protocol):
     def answer(self) -> _RemoteMethod: ...
 
 
-class Classify:
-    """Label the batches of a Ray data set, as a class for ``ray.data.Dataset.map_batches``.
-
-    Images may be file contents, paths, addresses or arrays; a corrupt one becomes a row with an ``error``. The other
-    columns stay, and ``label``, ``confidence`` and ``error`` are added; ``set`` with ``coverage=``, ``rejected`` with
-    ``reject=``, ``abstained`` with ``risk=``, ``group_probabilities`` with ``groups=``, and with ``multi_label=`` the
-    ``labels`` that are more probable than not. The model is loaded once per actor, at the first batch.
-
-    Args:
-        backbone: the name of a model, as in :func:`otpt.load`.
-        classes: class names; optional with ``examples=``.
-        method: a name; the default method otherwise.
-        column: the column with the images; a known name such as "bytes", "image" or "path" by default.
-        options: options of :func:`otpt.load`: ``views=16``, ``precision="bf16"``, ``calibration="cal.json"`` …
-    """
-
-    def __init__(
-        self,
-        backbone: str,
-        classes: Sequence[str] = (),
-        method: str | None = None,
-        *,
-        column: str | None = None,
-        **options: object,
-    ) -> None:
-        self._backbone, self._column = backbone, column
-        self._options: dict[str, object] = {"classes": tuple(classes), "method": method, **options}
-        of_model = {"method", "device", "urls", *BACKBONE_OPTIONS}
-        fields = {name: value for name, value in self._options.items() if name not in of_model}
-        read_records(method, fields)  # fail early
-
-    def __getstate__(self) -> dict[str, object]:
-        return {name: value for name, value in vars(self).items() if name != "_classifier"}
-
-    @cached_property
-    def _classifier(self) -> Classifier:
-        make: Callable[..., Classifier] = load
-        return make(self._backbone, **self._options)
-
-    def __call__(self, batch: Mapping[str, Column]) -> dict[str, object]:
-        """Return the batch with predictions in place of the images; paths stay."""
-        column = self._column or next((name for name in IMAGE_COLUMNS if name in batch), "")
-        if column not in batch:
-            raise OtptError(f"A batch has the columns {', '.join(batch)}; name the one of the images with column=.")
-        images = [NamedImage(f"row {i}", partial(_read, value)) for i, value in enumerate(batch[column])]
-        columns: dict[str, object] = {name: values for name, values in batch.items() if name != column}
-        if images and isinstance(batch[column][0], str):
-            columns[column] = batch[column]
-        answers = list(self._classifier.stream(images))
-        predictions = [None if isinstance(answer, Failure) else answer for answer in answers]
-        errors = [str(answer.error) if isinstance(answer, Failure) else "" for answer in answers]
-        columns["label"] = np.array([None if p is None else p.label for p in predictions], object)
-        columns["confidence"] = np.array([np.nan if p is None else p.confidence for p in predictions], np.float64)
-        task, decision = self._classifier.task, self._classifier.decision
-        if decision.coverage is not None:
-            columns["set"] = [[] if p is None else list(p.set or ()) for p in predictions]
-        if task.multi_label:
-            columns["labels"] = [[] if p is None else p.labels_above() for p in predictions]
-        if task.groups is not None:
-            columns["group_probabilities"] = [{} if p is None else p.groups for p in predictions]
-        for name, option in (("rejected", decision.reject), ("abstained", decision.risk)):
-            if option is not None:
-                columns[name] = np.array([p is not None and bool(getattr(p, name)) for p in predictions])
-        columns["error"] = np.array(errors, object)
-        return columns
-
-
-def _read(value: object) -> ImageSource:
-    """Return an image of a batch; an address is read by the thread that needs it."""
-    if isinstance(value, str) and is_remote(value) and not is_url(value):
-        return read_address(value)
-    return cast(ImageSource, value)  # opening it raises for other objects
-
-
 class RayActors:
     """Workers on a Ray cluster; see :class:`otpt.bulk.Workers`.
 
     An actor or a machine that dies is replaced, and its images are predicted again.
     """
 
-    def __init__(self, job: ClassifierJob, engine: RayPool, threads: int | None = None) -> None:
+    def __init__(self, job: ClassifierJob, engine: RayEngine, threads: int | None = None) -> None:
         self._stack = ExitStack()
         with quiet_ray("ray.data") as ray:
             self._stack.enter_context(connected(ray, engine.address))

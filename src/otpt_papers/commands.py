@@ -16,11 +16,12 @@ from otpt.cli.summaries import INCOMPLETE
 from otpt.cli.terminal import command_line, note, print_json, say, terminal_width
 from otpt.data import find_entry
 from otpt.errors import OtptError
-from otpt.evaluation import Evaluation, LocalEngine, ProcessEngine, Progress, duration
+from otpt.evaluation import Evaluation, Progress, duration
 from otpt.features import FeatureCache
 from otpt.methods import Protocol, get_methods
 from otpt.prompts import Prompt
 from otpt.report import Selection, Table, open_results, render
+from otpt.workers import Pool
 from otpt_papers.comparison import compare_with_paper
 from otpt_papers.layouts import LAYOUTS
 from otpt_papers.papers import BACKBONES, OTPT
@@ -82,7 +83,7 @@ def reproduce(
     otpt reproduce paper --tables 2 --datasets dtd pets --data ~/data --go
     otpt reproduce cots --bench --limit 20 --go
     """
-    engine = o.local_engine(workers, model.device)
+    pool = o.local_pool(workers, model.device)
     o.use_threads(threads)
     plan = part.plan(paper, model)
     commands = evaluate_commands(plan, data=part.data, views=part.views, limit=part.limit)
@@ -94,7 +95,7 @@ def reproduce(
     unreadable = 0
     if go:
         _check_present(plan, part.limit)
-        runner = _Runner(part, model, engine, threads, cache.open())
+        runner = _Runner(part, model, pool, threads, cache.open())
         for planned in plan.tables:
             runs = [run for run in planned.runs if run.missing is None]
             unreadable += sum(runner.run(run) for run in runs)
@@ -126,18 +127,18 @@ class _Runner:
         self,
         part: PartOptions,
         model: o.ModelOptions,
-        engine: LocalEngine | ProcessEngine,
+        pool: Pool,
         threads: int | None,
         cache: FeatureCache | None,
     ) -> None:
         self._part = part
         self._device = model.device
-        self._engine = engine
+        self._pool = pool
         self._threads = threads
         self._cache = cache
         self._done: set[Path] = set()
         self._load: Callable[..., Backbone] = model.load
-        if isinstance(engine, LocalEngine):  # other processes cannot receive a cached function
+        if pool.inline:  # other processes cannot receive a cached function
             self._load = lru_cache(maxsize=1)(model.load)
 
     def run(self, run: PlannedRun) -> int:
@@ -159,7 +160,7 @@ class _Runner:
             request,
             out=run.folder,
             cache=self._cache,
-            engine=self._engine,
+            pool=self._pool,
             progress=Progress(log=say) if run.left else None,
             device=self._device,
             threads=self._threads,

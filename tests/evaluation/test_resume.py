@@ -30,9 +30,10 @@ from oracles.runs.growing_bench import grow, whole
 from otpt import OtptError, get_method
 from otpt.backbones import Backbone
 from otpt.data import Dataset
-from otpt.evaluation import ProcessEngine, Progress, duration, evaluate
-from otpt.evaluation.ray import RayEngine
+from otpt.evaluation import Progress, duration, evaluate
 from otpt.runs import Run
+from otpt.workers import ProcessPool
+from otpt_ray import RayPool
 
 TWO = ["zero-shot", "o-tpt"]
 
@@ -183,11 +184,11 @@ def unpicklable(device: str) -> Backbone:
 @pytest.mark.slow
 def test_errors_of_workers_are_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(OtptError, match="no model on cpu"):
-        evaluate(dataset(2), unpicklable, settings(), out=tmp_path / "run", engine=ProcessEngine(1), device="cpu")
+        evaluate(dataset(2), unpicklable, settings(), out=tmp_path / "run", pool=ProcessPool(1), device="cpu")
     with pytest.raises(OtptError, match="cannot be sent"):
-        evaluate(dataset(2), lambda device: None, settings(), out=tmp_path / "run", engine=ProcessEngine(2))
+        evaluate(dataset(2), lambda device: None, settings(), out=tmp_path / "run", pool=ProcessPool(2))
     with pytest.raises(OtptError, match="workers is 0"):
-        ProcessEngine(0)
+        ProcessPool(0)
 
 
 def dies_once(device: str) -> Backbone:
@@ -205,7 +206,7 @@ def test_an_evaluation_goes_on_without_a_killed_worker(
 ) -> None:
     monkeypatch.setenv("OTPT_TEST_DEATH", str(tmp_path / "died"))
     given = settings(methods=TWO, shard_size=2, limit=5, views=4)
-    evaluate(dataset(9), dies_once, given, out=tmp_path / "run", engine=ProcessEngine(2), device="cpu")
+    evaluate(dataset(9), dies_once, given, out=tmp_path / "run", pool=ProcessPool(2), device="cpu")
     assert (tmp_path / "died").exists()
     assert files(tmp_path / "run", suffix=".parquet") == files(finished, suffix=".parquet")
 
@@ -214,7 +215,8 @@ WAITING = """
 import os, sys, time
 from pathlib import Path
 from otpt.data import Dataset
-from otpt.evaluation import Evaluation, ProcessEngine, evaluate
+from otpt.evaluation import Evaluation, evaluate
+from otpt.workers import ProcessPool
 
 def wait(device):
     (Path(sys.argv[1]) / str(os.getpid())).touch()
@@ -223,7 +225,7 @@ def wait(device):
 if __name__ == "__main__":
     data = Dataset("x", ["cat", "dog"], ["a", "b"], [0, 1], [b"", b""].__getitem__)
     settings = Evaluation(methods=["zero-shot"])
-    evaluate(data, wait, settings, out=Path(sys.argv[1]) / "run", engine=ProcessEngine(2))
+    evaluate(data, wait, settings, out=Path(sys.argv[1]) / "run", pool=ProcessPool(2))
 """
 
 
@@ -264,28 +266,28 @@ def test_progress_counts_what_was_done_before(tmp_path: Path) -> None:
     assert Run(tmp_path / "run").progress() == (5, 5)
 
 
-def run_on_ray(folder: Path, engine: RayEngine, **options: Any) -> Any:
+def run_on_ray(folder: Path, pool: RayPool, **options: Any) -> Any:
     chosen = settings(methods=["zero-shot", "o-tpt", "tda"], shard_size=1, seeds=(0, 1), views=4)
-    given = {"engine": engine, "device": "cpu", "threads": 0, **options}
+    given = {"pool": pool, "device": "cpu", "threads": 0, **options}
     return evaluate(dataset(6), backbone_on, chosen, out=folder, **given)
 
 
 @pytest.mark.parametrize("arguments", [{"actors": (0, None)}, {"actors": (3, 2)}, {"gpus": -1.0}, {"cpus": 0}])
 def test_impossible_actors(arguments: dict[str, Any]) -> None:
     with pytest.raises(OtptError, match="expected"):
-        RayEngine(**arguments)
+        RayPool(**arguments)
 
 
 def test_bad_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(OtptError, match="cuda"):
-        run_on_ray(tmp_path, RayEngine(), device="cuda")
+        run_on_ray(tmp_path, RayPool(), device="cuda")
     pytest.importorskip("ray")
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))  # bound, but it does not listen
         address = f"127.0.0.1:{nobody.getsockname()[1]}"
         with pytest.raises(OtptError, match=address):
-            run_on_ray(tmp_path / "run", RayEngine(address))
+            run_on_ray(tmp_path / "run", RayPool(address))
     monkeypatch.setitem(sys.modules, "ray", None)
     monkeypatch.setitem(sys.modules, "ray.data", None)
     with pytest.raises(OtptError, match=r"otpt\[ray\]"):
-        run_on_ray(tmp_path, RayEngine())
+        run_on_ray(tmp_path, RayPool())

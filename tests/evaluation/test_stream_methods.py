@@ -23,7 +23,7 @@ from oracles.runs.evaluation_bench import (
 from oracles.runs.growing_bench import STREAM
 
 from otpt import Classifier, OtptError, adaptation, load_plugin
-from otpt.evaluation import ProcessEngine, evaluate
+from otpt.evaluation import evaluate
 from otpt.evaluation.evaluator import stream_order
 from otpt.images import open_with_digest
 from otpt.methods import get_method
@@ -31,6 +31,7 @@ from otpt.methods.state import prompt_state
 from otpt.plugins import snapshot
 from otpt.runs import Run
 from otpt.views import ViewRecipe, make_views
+from otpt.workers import ProcessPool
 
 pytestmark = pytest.mark.slow
 
@@ -199,8 +200,8 @@ def test_worker_processes_share_a_run_with_streams(tmp_path: Path) -> None:
     plugin.write_text(PLUGIN)
     load_plugin(plugin)
     chosen = settings(methods=["zero-shot", "slow-start", "tpt"], shard_size=2, seeds=(0, 1))
-    for name, engine in (("local", None), ("several", ProcessEngine(2))):
-        given = {"engine": engine, "device": "cpu", "plugins": [plugin]}
+    for name, pool in (("local", None), ("several", ProcessPool(2))):
+        given = {"pool": pool, "device": "cpu", "plugins": [plugin]}
         evaluate(small_dataset(), backbone_on, chosen, out=tmp_path / name, **given)
     assert files(tmp_path / "several") == files(tmp_path / "local")
     streams = [item for item in Run(tmp_path / "several").items() if item.in_order]

@@ -20,7 +20,7 @@ from otpt.cli import main
 from otpt.data import load_dataset
 from otpt.evaluation import Evaluation as Request
 from otpt.evaluation import Progress, evaluate
-from otpt.evaluation.ray import RayEngine
+from otpt_ray import RayPool
 
 pytestmark = [pytest.mark.long, pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")]
 
@@ -93,7 +93,7 @@ class KillActors(Progress):
             for child in psutil.Process().children(recursive=True):
                 with suppress(psutil.Error):  # a process that has just ended
                     fresh = child.pid not in self.killed and len(self.killed) < self._kills
-                    if fresh and "MapWorker" in " ".join(child.cmdline()):
+                    if fresh and "WorkerHost" in " ".join(child.cmdline()):
                         child.kill()
                         self.killed.append(child.pid)
                         return
@@ -105,7 +105,7 @@ def test_kills_of_a_ray_actor(piece: int, evaluation: Evaluation, tmp_path: Path
     settings = Request(methods=["zero-shot", "tda"], views=8, seeds=(0, 1), shard_size=1)
     data = load_dataset(str(evaluation.images))
     progress = KillActors(KILLS // 4, piece)
-    options = {"device": "cpu", "engine": RayEngine(actors=(1, 1)), "progress": progress}
+    options = {"device": "cpu", "pool": RayPool(actors=(1, 1)), "progress": progress}
     evaluate(data, "pocket", settings, out=tmp_path / "ray", **options)
     evaluate(data, "pocket", settings, out=tmp_path / "alone", device="cpu")
     pd.testing.assert_frame_equal(rows(tmp_path / "ray"), rows(tmp_path / "alone"))

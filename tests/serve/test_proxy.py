@@ -18,7 +18,7 @@ pytest.importorskip("ray.serve")
 
 from ray.exceptions import RayActorError
 
-from otpt.serve.ray import RayService, Replica
+from otpt_ray.serve import RayService, Replica
 
 pytestmark = pytest.mark.long
 

@@ -55,7 +55,7 @@ def demo(
             protocol=Protocol(methods=get_methods(chosen)), seeds=seeds or (0,), limit=images, shard_size=SHARD_SIZE
         ),
         out=out / "run",
-        engine=o.local_engine(workers or min(2, os.cpu_count() or 1), "cpu"),
+        pool=o.local_pool(workers or min(2, os.cpu_count() or 1), "cpu"),
         progress=Progress(log=say),
         device="cpu",
         threads=threads,

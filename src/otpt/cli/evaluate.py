@@ -97,7 +97,7 @@ class EvaluationOptions(o.Options):
                 f"The run cannot go to {str(folder)!r}, a file; expected a folder, such as "
                 f"runs/{folder.stem}. 'otpt metrics RUN -o {folder.stem}.csv' writes its numbers to a file."
             )
-        engine = self.ray.pick(self.run.workers, self.model.device)
+        pool = self.ray.open_pool(self.run.workers, self.model.device)
         o.use_threads(self.run.threads)
         loaded = [self.data.load(spec, multi_label=multi_label) for spec in datasets]
         decision.note_promises(request.decision)
@@ -110,7 +110,7 @@ class EvaluationOptions(o.Options):
                 request,
                 out=folder,
                 cache=self.cache.open(),
-                engine=engine,
+                pool=pool,
                 progress=Progress(log=say),
                 device=self.model.device,
                 threads=self.run.threads,

@@ -34,8 +34,8 @@ from otpt.classifier import read_records
 from otpt.cli.terminal import note
 from otpt.data import ClassList, Dataset
 from otpt.decision import Decision
-from otpt.errors import OtptError
-from otpt.evaluation import Evaluation, LocalEngine, ProcessEngine
+from otpt.errors import OtptError, unknown
+from otpt.evaluation import Evaluation
 from otpt.evaluation.ray import RayEngine
 from otpt.features import FeatureCache
 from otpt.files import read_text
@@ -44,6 +44,7 @@ from otpt.prompts import Prompt, Templates
 from otpt.records import Frozen
 from otpt.rejection import NO_PROMISE
 from otpt.report import Results, open_results
+from otpt.workers import InlinePool, Pool, ProcessPool, get_pool
 
 DEFAULT_BACKBONE = "ViT-B-16/openai"
 RECORDS: tuple[type[Frozen], ...] = (Task, Protocol, Decision, Evaluation)
@@ -479,22 +480,45 @@ class SelectionOptions(ResultOptions):
 
 @option_group("Ray")
 class RayOptions(Options):
-    """A Ray cluster instead of this machine."""
+    """A Ray cluster, or another pool of an installed package, instead of this machine."""
 
-    engine: Annotated[Literal["local", "ray"], option("this machine, or actors on a Ray cluster")] = "local"
+    engine: Annotated[
+        str, option("local: this machine; ray: actors on a Ray cluster; or a plugin's pool", metavar="NAME")
+    ] = "local"
     ray_address: Annotated[str | None, option("'auto' or HOST:PORT (default: start Ray here)")] = None
     ray_actors: Annotated[tuple[int, int] | None, option("(default: 1, all that fit)", metavar="MIN MAX")] = None
     ray_gpus: Annotated[float | None, option("GPUs per actor (default: 0)")] = None
     ray_cpus: Annotated[int | None, option("CPUs per actor (default: 1)")] = None
 
-    def check(self) -> bool:
-        """Return whether Ray is used; ``OtptError`` for options of Ray without it."""
-        if self.engine == "local" and self != RayOptions():
+    @property
+    def is_local(self) -> bool:
+        """Whether this machine computes; ``OtptError`` for options of a cluster without one."""
+        if self.engine == "local" and self.cluster_options():
             raise OtptError("Options of Ray were given without --engine ray; expected both.")
-        return self.engine == "ray"
+        return self.engine == "local"
 
-    def pool(self) -> RayEngine:
-        """Return the actors: how many, and the GPUs and CPUs of each."""
+    def cluster_options(self) -> dict[str, object]:
+        """Return the given options of the cluster, as keywords of its pool or service."""
+        prefix = "ray_"
+        options = self.given().items()
+        return {name.removeprefix(prefix): value for name, value in options if name.startswith(prefix)}
+
+    def open_pool(self, workers: int | None, device: str) -> Pool:
+        """Return the pool: this process, several processes of this machine, or a plugin's."""
+        if self.is_local:
+            return local_pool(workers, device)
+        if workers is not None:
+            raise OtptError(f"--workers was given with --engine {self.engine}; expected --ray-actors there.")
+        return get_pool(self.engine, **self.cluster_options())
+
+    def pick(self, workers: int | None, device: str) -> InlinePool | ProcessPool | RayEngine:
+        """Return the workers of ``otpt predict``."""
+        if self.engine != "ray":
+            if not self.is_local:
+                raise unknown("engine", self.engine, ["local", "ray"])
+            return local_pool(workers, device)
+        if workers is not None:
+            raise OtptError("--workers was given with --engine ray; expected --ray-actors there.")
         return RayEngine(
             self.ray_address,
             actors=self.ray_actors or (1, None),
@@ -502,23 +526,15 @@ class RayOptions(Options):
             cpus=1 if self.ray_cpus is None else self.ray_cpus,
         )
 
-    def pick(self, workers: int | None, device: str) -> LocalEngine | ProcessEngine | RayEngine:
-        """Return the engine of an evaluation: Ray's actors, or processes of this machine."""
-        if not self.check():
-            return local_engine(workers, device)
-        if workers is not None:
-            raise OtptError("--workers was given with --engine ray; expected --ray-actors there.")
-        return self.pool()
 
-
-def local_engine(workers: int | None, device: str = "auto") -> LocalEngine | ProcessEngine:
-    """Return the engine for one process or several: the given number, or one for each GPU."""
+def local_pool(workers: int | None, device: str = "auto") -> InlinePool | ProcessPool:
+    """Return one process or several of this machine: the given number, or one for each GPU."""
     gpus = [name for name in backbones.available_devices() if name.startswith("cuda:")]
     use_all = len(gpus) > 1 and device in {"auto", "cuda"}
     workers = workers or (len(gpus) if use_all else 1)
     if workers == 1:
-        return LocalEngine()
-    return ProcessEngine(workers, gpus if use_all else None)
+        return InlinePool()
+    return ProcessPool(workers, gpus if use_all else None)
 
 
 def use_threads(threads: int | None) -> None:

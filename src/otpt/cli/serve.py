@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import logging
-import sys
-import warnings
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager, nullcontext, redirect_stdout
+from collections.abc import Collection
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -16,13 +13,13 @@ from otpt.cli import options as o
 from otpt.cli.terminal import note
 from otpt.data import ClassList, read_class_list
 from otpt.errors import OtptError
-from otpt.evaluation.ray import connected, import_ray
 from otpt.methods import DEFAULT_METHOD
 from otpt.serve import Limits, Service, ServiceConfig, create_app
 from otpt.serve.config import read_folder, read_token
-from otpt.serve.ray import RayService, bind_replicas
+from otpt.serve.replicas import start_replicas
 from otpt.serve.server import LOOPBACK, address_of, open_socket
 from otpt.serve.server import run as run_server
+from otpt.serve.service import AnsweringService
 
 _MIB = 1 << 20
 _UNITS = {"bytes": ("MiB", _MIB), "pixels": ("million pixels", 1_000_000)}
@@ -149,9 +146,12 @@ def serve(
     if address.host not in LOOPBACK and token is None:
         note("Warning: everybody who can reach this address may use the service; --token-file restricts it.")
     o.use_threads(service.threads)
-    on_ray = ray.check()
+    on_this_machine = ray.is_local
     with open_socket(address.host, address.port) as listening:
-        started = _replicas(config, ray, f"otpt-{address.port}") if on_ray else nullcontext(Service.from_config(config))
+        if on_this_machine:
+            started: AbstractContextManager[AnsweringService] = nullcontext(Service.from_config(config))
+        else:
+            started = start_replicas(ray.engine, config, f"otpt-{address.port}", **ray.cluster_options())
         with started as answering:
             app = create_app(answering, token=token, names=address.names)
             print(f"otpt: serving {', '.join(config.models)} at {address_of(listening)}", flush=True)
@@ -179,27 +179,3 @@ def _class_lists(words: tuple[str, ...]) -> dict[str, ClassList]:
     for path in [Path(word[1:]).expanduser() for word in words if word.startswith("@")]:
         lists |= read_folder(path, ".txt", read_class_list) if path.is_dir() else {path.stem: read_class_list(path)}
     return lists
-
-
-@contextmanager
-def _replicas(config: ServiceConfig, options: o.RayOptions, name: str) -> Iterator[RayService]:
-    """Run replicas on Ray and yield the service in front of them; other applications on the cluster stay."""
-    pool = options.pool()
-    # Ray writes to standard output when a worker dies
-    with warnings.catch_warnings(), redirect_stdout(sys.stderr):
-        warnings.filterwarnings("ignore", module=r"ray(\.|$)")
-        ray = import_ray("ray.serve")
-        with connected(ray, pool.address, object_store=config.limits.memory):
-            logging.getLogger("ray.serve").setLevel(logging.ERROR)
-            bound = bind_replicas(config, replicas=pool.actors, cpus=pool.cpus, gpus=pool.gpus)
-            ray.serve.start(proxy_location="Disabled", logging_config={"log_level": "ERROR"})
-            try:
-                handle = ray.serve.run(bound, name=name, route_prefix=None)
-            except RuntimeError as error:
-                reason = str(error).strip().splitlines()[-1]
-                raise OtptError(f"The replicas did not start on Ray: {reason}") from None
-            try:
-                with redirect_stdout(sys.__stdout__):
-                    yield RayService(handle, config.limits)
-            finally:
-                ray.serve.delete(name)

@@ -10,20 +10,19 @@ The same call resumes a stopped run, and computes only missing rows.
 """
 
 from otpt.evaluation.calibrating import calibrate_run
-from otpt.evaluation.evaluation import Engine, Execution, LocalEngine, ProcessEngine, Result, evaluate
+from otpt.evaluation.evaluation import Execution, Result, evaluate
 from otpt.evaluation.evaluator import Evaluator
 from otpt.evaluation.request import Evaluation
 from otpt.evaluation.sweeps import sweep_method
 from otpt.evaluation.systems import EvaluationSystem
 from otpt.progress import Progress, duration
+from otpt.workers import ProcessPool as ProcessEngine
 
 __all__ = [
-    "Engine",
     "Evaluation",
     "EvaluationSystem",
     "Evaluator",
     "Execution",
-    "LocalEngine",
     "ProcessEngine",
     "Progress",
     "Result",

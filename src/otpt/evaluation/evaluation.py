@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import pickle
+import platform
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import wait
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from html import escape
 from pathlib import Path
-from typing import Protocol, cast, runtime_checkable
+from typing import cast
 
 import pandas as pd
 from filelock import FileLock
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from otpt.backbones import Backbone, FeatureBackbone, as_backbone, is_backbone, load_backbone
 from otpt.data import Dataset, FeatureDataset, as_dataset, load_dataset, stratified
@@ -23,14 +23,15 @@ from otpt.evaluation.evaluator import Evaluator, dataset_configs, run_config
 from otpt.evaluation.request import Evaluation, each_once, overlaps
 from otpt.features.cache import FeatureCache
 from otpt.files import is_there
-from otpt.methods import Task, load_plugin
-from otpt.processes import WorkerDied, WorkerPool
+from otpt.methods import Task
 from otpt.progress import Progress, duration
 from otpt.records import Frozen, sort_keywords
-from otpt.runs import CONFIG, DatasetConfig, Run, WorkItem, short_table, write_metrics
+from otpt.runs import CONFIG, DatasetConfig, Run, RunConfig, WorkItem, short_table, write_metrics
 from otpt.runs.run import locked
+from otpt.workers import Facts, InlinePool, PluginFiles, Pool, get_pool
 
 _POLL_SECONDS = 1.0
+_VISIBLE_SECONDS = 90.0  # network file systems may hide a new file from other machines for a minute
 
 
 @dataclass(frozen=True, repr=False)
@@ -64,18 +65,20 @@ class Result:
 
 
 @dataclass(frozen=True)
-class Job:
-    """Evaluation that can be started by any process.
+class EvaluationJob:
+    """Evaluation that can be started by any process; a :class:`otpt.workers.Job` whose items are work items.
 
     Attributes:
+        plugins: files with a user's functions, loaded in each process; first, because the methods need them.
         backbone: a model, the name of one, or a function of a device that loads one.
         datasets: in the order in which they are evaluated (see :func:`stratified`).
         requested: the data sets and columns to compute, as in the run's configuration.
         threads: number of threads that decode and augment, in each process.
-        plugins: files with a user's functions, loaded in each process.
         command: the command line, for the record.
+        on_image: called after each image that is computed in this process.
     """
 
+    plugins: PluginFiles
     backbone: object
     datasets: Sequence[Dataset]
     requested: Sequence[DatasetConfig]
@@ -84,151 +87,110 @@ class Job:
     cache: FeatureCache | None = None
     device: str = "auto"
     threads: int | None = None
-    plugins: Sequence[Path] = ()
     command: str | None = None
+    on_image: Callable[[], None] | None = None
 
-    def open(self, on_image: Callable[[], None] | None = None) -> tuple[Run, Evaluator]:
-        """Load the model, and create or extend the run."""
-        backbone = self._load()
-        evaluator = Evaluator(
-            backbone, self.datasets, self.evaluation, cache=self.cache, threads=self.threads, on_image=on_image
-        )
-        config = run_config(backbone, self.requested, self.evaluation, command=self.command)
-        return Run.create(self.folder, config), evaluator
+    def __getstate__(self) -> dict[str, object]:
+        return {**vars(self), "folder": self.folder.absolute(), "on_image": None}
 
-    def _load(self) -> Backbone:
-        """Return the model on the device of this process."""
+    def make_worker(self, device: str, threads: int | None) -> ShardWorker:
+        """Load the model on a device, and check that it fits the evaluation."""
+        return ShardWorker(self, self._load(device), threads)
+
+    def _load(self, device: str) -> Backbone:
         model = self.backbone
         if isinstance(model, (str, Path)):
-            return load_backbone(model, device=self.device)
+            return load_backbone(model, device=device)
         if not hasattr(model, "fingerprint"):
             if not callable(model):
                 raise OtptError(
                     f"The model is {model!r:.80}; expected a loaded backbone, a name such as 'ViT-B-16/openai', or a "
                     "function of a device that loads one."
                 )
-            model = model(self.device)
+            model = model(device)
         return as_backbone(model) if is_backbone(model) else cast(Backbone, model)
 
-    def pack(self, dumps: Callable[[object], bytes] = pickle.dumps) -> PackedJob:
-        """Pack the job for another process."""
-        try:
-            return tuple(self.plugins), dumps(self)
-        except (pickle.PicklingError, AttributeError, TypeError) as error:
-            raise OtptError(f"The evaluation cannot be sent to other processes ({error}); use one process.") from None
 
+class ShardWorker:
+    """Model and data sets in one process; computes work items and stores their shards in the run folder."""
 
-PackedJob = tuple[tuple[Path, ...], bytes]
-"""Plugins, which must be loaded before methods can be unpickled; and the pickled job."""
+    def __init__(self, job: EvaluationJob, backbone: Backbone, threads: int | None) -> None:
+        self._folder = job.folder
+        self._evaluator = Evaluator(
+            backbone, job.datasets, job.evaluation, cache=job.cache, threads=threads, on_image=job.on_image
+        )
+        self._config = run_config(backbone, job.requested, job.evaluation, command=job.command)
 
+    def facts(self) -> Facts:
+        """Return the configuration of the run; the machine that computes decides it."""
+        return self._config.model_dump(mode="json")
 
-def unpack(packed: PackedJob) -> Job:
-    """Restore a job in the process that works on it."""
-    plugins, pickled = packed
-    for plugin in plugins:
-        load_plugin(plugin)
-    job: Job = pickle.loads(pickled)
-    return job
+    def __call__(self, items: Iterable[WorkItem]) -> Iterator[WorkItem]:
+        """Compute and store items, and yield each that is finished; those locked by other processes are left out."""
+        run = self._run
+        locks: dict[WorkItem, FileLock] = {}
 
+        def claimed() -> Iterator[WorkItem]:
+            for item in items:
+                lock = run.lock(item)
+                if lock is not None:
+                    locks[item] = lock
+                    yield item
 
-@runtime_checkable
-class Engine(Protocol):
-    """Backend that computes the shards of a job."""
-
-    def run(self, job: Job, progress: Progress) -> None:
-        """Compute all missing shards."""
-
-
-class LocalEngine:
-    """Computation in this process; several processes on any machines can share a run folder."""
-
-    def run(self, job: Job, progress: Progress) -> None:
-        """Compute all missing shards, or wait for the processes that do."""
-        run, evaluator = job.open(on_image=lambda: progress.update(progress.done + 1))
-        progress.start(*run.progress(job.requested))
-        while missing := run.missing(job.requested):
-            compute(run, evaluator, missing)
-            if run.missing(job.requested) == missing:
-                time.sleep(_POLL_SECONDS)
-
-
-def compute(run: Run, evaluator: Evaluator, items: Sequence[WorkItem]) -> None:
-    """Compute and store items that are not locked by another process."""
-    locks: dict[WorkItem, FileLock] = {}
-
-    def claimed() -> Iterator[WorkItem]:
-        for item in items:
-            lock = run.lock(item)
-            if lock is not None:
-                locks[item] = lock
+        for item, shards in self._evaluator(claimed()):
+            for shard in shards:
+                run.write(shard)
+            if shards[0].stop == item.stop:
+                run.unlock(locks.pop(item))
                 yield item
 
-    for item, shards in evaluator(claimed()):
-        for shard in shards:
-            run.write(shard)
-        if shards[0].stop == item.stop:
-            run.unlock(locks.pop(item))
+    @cached_property
+    def _run(self) -> Run:
+        """The run, which this machine must be able to see and to extend."""
+        until = time.monotonic() + _VISIBLE_SECONDS
+        while not is_there(self._folder / CONFIG):
+            if time.monotonic() > until:
+                raise OtptError(
+                    f"The machine {platform.node()!r} does not see the run folder {str(self._folder)!r}; put it on "
+                    "storage that all machines share, under the same path."
+                )
+            time.sleep(_POLL_SECONDS)
+        return Run.create(self._folder, self._config)
 
 
-class ProcessEngine:
-    """Several processes on one machine: one per GPU, or any number on the CPU.
-
-    Args:
-        workers: number of processes.
-        devices: of the processes; the job's device by default.
-    """
-
-    def __init__(self, workers: int, devices: Sequence[str] | None = None) -> None:
-        if workers < 1:
-            raise OtptError(f"The number of workers is {workers}; expected 1 or more.")
-        self.workers, self.devices = workers, devices
-
-    def run(self, job: Job, progress: Progress) -> None:
-        """Start the workers and wait; the first ``OtptError`` of one ends all."""
-        packed = job.pack()
-        for workers in range(self.workers, 0, -1):  # one fewer after a death, which often means too little memory
-            pool = WorkerPool(workers, job.threads)
-            try:
-                self._wait(job, pool, packed, progress)
-                return
-            except WorkerDied:
-                if workers == 1:
-                    raise
-            finally:
-                pool.close()  # safe at any time: shards are written whole or not at all
-
-    def _wait(self, job: Job, pool: WorkerPool, packed: PackedJob, progress: Progress) -> None:
-        devices = self.devices or [job.device]
-        running = {
-            pool.submit(_work, packed, devices[number % len(devices)], pool.threads) for number in range(pool.workers)
-        }
-        while running:
-            finished, running = wait(running, timeout=_POLL_SECONDS)
-            for future in finished:
-                for message in pool.result(future):
-                    warnings.warn(message, stacklevel=2)
-            if is_there(job.folder / CONFIG):
-                done, total = Run(job.folder).progress(job.requested)
-                if progress.total:
-                    progress.update(done)
-                else:
-                    progress.start(done, total)
-
-
-def _work(packed: PackedJob, device: str, threads: int) -> list[str]:
-    """Compute missing shards in a worker process until none is left; return the warnings."""
-    with warnings.catch_warnings(record=True) as warned:
-        job = unpack(packed)
-        LocalEngine().run(replace(job, device=device, threads=job.threads or threads), Progress(show=False))
-    return [str(warning.message) for warning in warned]
+def compute(job: EvaluationJob, pool: Pool, progress: Progress) -> None:
+    """Compute all missing shards of a job, or wait for other commands that do."""
+    run = Run.create(job.folder, RunConfig.model_validate(pool.facts(job)))
+    finished, total = run.progress(job.requested)
+    progress.start(finished, total)
+    stored: set[WorkItem] = set()
+    until = 0.0
+    while missing := run.missing(job.requested):
+        if not stored.isdisjoint(missing):
+            if time.monotonic() > until:
+                raise OtptError(
+                    f"Shards of workers are not visible in {str(job.folder)!r} here; put the run folder on storage "
+                    "that all machines share, under the same path."
+                )
+            time.sleep(_POLL_SECONDS)
+            continue
+        before = len(stored)
+        for item in pool.map(job, missing, ordered=False):
+            stored.add(item)
+            finished += item.images
+            progress.update(max(finished, progress.done))  # this process may have counted single images
+        until = time.monotonic() + _VISIBLE_SECONDS
+        if len(stored) == before:  # other commands work on all that is left
+            time.sleep(_POLL_SECONDS)
+    progress.update(total)
 
 
 class Execution(Frozen):
     """How an evaluation is computed; nothing here changes a row."""
 
     cache: FeatureCache | None = Field(None, description="cache of image features and of gradients at the init")
-    engine: Engine | None = Field(
-        None, description="other processes or machines to compute on; None computes in this process"
+    pool: Pool | None = Field(
+        None, description="processes or machines to compute on, or the name of a pool; None computes in this process"
     )
     progress: Progress | None = Field(None, description="how progress is shown; not at all if None")
     device: str = Field("auto", description="device on which the model is loaded, unless it is loaded already")
@@ -236,6 +198,11 @@ class Execution(Frozen):
     plugins: tuple[Path, ...] = Field((), description="files with a user's functions that worker processes load")
     command: str | None = Field(None, description="command line, recorded in the run")
     retry_unreadable: bool = Field(False, description="compute shards with images that could not be read again")
+
+    @field_validator("pool", mode="before")
+    @classmethod
+    def _find_pool(cls, value: object) -> object:
+        return get_pool(value) if isinstance(value, str) else value
 
 
 def evaluate(
@@ -278,7 +245,9 @@ def evaluate(
         for sentence in overlaps(evaluation, dataset):
             warnings.warn(sentence, stacklevel=2)
     variants = [variant for dataset in loaded for variant in evaluation.variants(dataset)]
-    job = Job(
+    shown = execution.progress or Progress(show=False)
+    job = EvaluationJob(
+        plugins=PluginFiles(execution.plugins),
         backbone=_of_features(loaded) if backbone is None else backbone,
         datasets=variants,
         requested=dataset_configs(variants, evaluation),
@@ -287,16 +256,16 @@ def evaluate(
         cache=execution.cache,
         device=execution.device,
         threads=execution.threads,
-        plugins=execution.plugins,
         command=execution.command,
+        on_image=lambda: shown.update(shown.done + 1),
     )
     if is_there(job.folder / CONFIG):
         run = Run(job.folder)
         run.remove_damaged()
         for name, seed, column, row in list(run.unreadable(job.requested)) if execution.retry_unreadable else ():
             run.remove(name, seed, column, row["index"])
-    with execution.progress or Progress(show=False) as shown:
-        (execution.engine or LocalEngine()).run(job, shown)
+    with shown, execution.pool or InlinePool() as pool:  # workers end here; a pool may be used again
+        compute(job, pool, shown)
     with locked(job.folder, "metrics"):  # of several processes that extend a run, the last one writes the metrics
         run = Run(job.folder)
         run.tidy()

@@ -1,35 +1,19 @@
-"""An evaluation on a Ray cluster: Ray Data hands the missing work items to actors that hold the model.
-
-Each actor writes its shards into the run folder, which all machines must see. Ray places the actors, adds and removes
-them with the cluster, and gives the work of an actor or machine that died to another one. An item whose rows exist is
-skipped.
-"""
+"""Ray actors of ``otpt predict``: their number, and the connection to the cluster."""
 
 from __future__ import annotations
 
 import importlib
-import json
 import logging
 import os
-import platform
 import socket
 import sys
-import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
-from dataclasses import asdict, dataclass, replace
-from functools import cached_property, partial
+from dataclasses import dataclass
 from types import ModuleType
 
-import torch
-
 from otpt.errors import OtptError
-from otpt.evaluation.evaluation import Job, PackedJob, compute, unpack
-from otpt.evaluation.evaluator import Evaluator
-from otpt.files import is_there
-from otpt.progress import Progress
-from otpt.runs import CONFIG, Run, WorkItem
 
 _CONNECT_SECONDS = 20.0
 _MOST_BLOCKS = 10_000
@@ -37,7 +21,7 @@ _VISIBLE_SECONDS = 90.0  # network file systems may hide a new file from other m
 
 
 @dataclass(frozen=True)
-class RayPool:
+class RayEngine:
     """Actors on a Ray cluster.
 
     Attributes:
@@ -78,131 +62,6 @@ class RayPool:
                     f"A Ray actor needs {wanted:g} {name}s, but this machine's Ray has {available.get(name, 0):g}; "
                     "request fewer, or use the address of a larger cluster."
                 )
-
-
-class RayEngine(RayPool):
-    """An :class:`otpt.evaluation.Engine` on Ray actors."""
-
-    def run(self, job: Job, progress: Progress) -> None:
-        """Compute all missing shards."""
-        device, threads = self.device(job.device), job.threads or self.cpus
-        job = replace(job, folder=job.folder.absolute(), device=device, threads=threads)
-        with quiet_ray("ray.data") as ray, connected(ray, self.address), errors_in_words(ray):
-            self.check_resources(ray)
-            arguments = job.pack(ray.cloudpickle.dumps), os.getcwd(), self.cpus
-            # the machine that computes decides the configuration
-            prepare = ray.remote(num_cpus=self.cpus, num_gpus=self.gpus, max_retries=3)(_prepare)
-            _unwrap(ray.get(prepare.remote(*arguments)))
-            _wait_until(lambda: is_there(job.folder / CONFIG), job)
-            run = Run(job.folder)
-            progress.start(*run.progress(job.requested))
-            while missing := run.missing(job.requested):
-                items = {json.dumps(asdict(item)): item for item in missing}
-                written: list[WorkItem] = []
-                for text, computed in self._compute(ray, arguments, list(items)):
-                    if computed:
-                        written.append(items[text])
-                        progress.update(progress.done + items[text].images)
-                _wait_until(lambda: not any(run.lacks(item) for item in written), job)  # noqa: B023
-                if not written:  # other processes work on all that is left
-                    time.sleep(1.0)
-
-    def _compute(
-        self, ray: ModuleType, arguments: tuple[PackedJob, str, int], items: Sequence[str]
-    ) -> Iterator[tuple[str, bool]]:
-        """Yield items in the order in which actors finish them, False for those that other processes work on."""
-        blocks = min(len(items), _MOST_BLOCKS)
-        fewest, most = self.actors
-        # One item in progress and one waiting: Ray adds actors only where items wait, and few should wait at the end.
-        pool = ray.data.ActorPoolStrategy(
-            min_size=min(fewest, blocks), max_size=min(most or blocks, blocks), max_tasks_in_flight_per_actor=2
-        )
-        answers = ray.data.from_items(list(items), override_num_blocks=blocks).map_batches(
-            _Actor,
-            fn_constructor_args=arguments,
-            batch_size=1,
-            compute=pool,
-            num_cpus=self.cpus,
-            num_gpus=self.gpus,
-        )
-        for batch in answers.iter_batches(batch_size=None, prefetch_batches=0):
-            for item, answer in zip(batch["item"], batch["answer"], strict=True):
-                yield str(item), _unwrap(answer)
-
-
-class _Actor:
-    """Holds the model and the data sets, and computes shards."""
-
-    def __init__(self, packed: PackedJob, folder: str, threads: int) -> None:
-        self._arguments = packed, folder, threads
-
-    def __call__(self, batch: Mapping[str, Iterable[object]]) -> dict[str, list[str]]:
-        items = [str(item) for item in batch["item"]]
-        return {"item": items, "answer": [_answer(partial(self._compute, item)) for item in items]}
-
-    def _compute(self, item: str) -> bool:
-        torch.set_num_threads(self._arguments[2])  # here, since Ray may call from another thread than before
-        run, evaluator = self._opened
-        values = json.loads(item)
-        work = WorkItem(**{**values, "columns": tuple(tuple(column) for column in values["columns"])})
-        compute(run, evaluator, [work])
-        return not run.lacks(work)
-
-    @cached_property
-    def _opened(self) -> tuple[Run, Evaluator]:
-        folder = unpack(self._arguments[0]).folder
-        if not is_there(folder / CONFIG):
-            raise OtptError(
-                f"The machine {platform.node()!r} does not see the run folder {str(folder)!r}; put it on storage that "
-                "all machines of the Ray cluster share, under the same path."
-            )
-        return _open(*self._arguments)
-
-
-def _answer(work: Callable[[], bool]) -> str:
-    """Run ``work`` and return result, error and warnings as JSON."""
-    warned: list[str] = []
-    done, error = False, ""
-    with warnings.catch_warnings():
-        warnings.showwarning = lambda message, *_, **__: warned.append(str(message))
-        try:
-            done = work()
-        except OtptError as problem:
-            error = str(problem)
-    return json.dumps([done, error, warned])
-
-
-def _unwrap(text: str) -> bool:
-    """Return the result of :func:`_answer`, raising its warnings and error."""
-    done, error, warned = json.loads(text)
-    for message in warned:
-        warnings.warn(message, stacklevel=2)
-    if error:
-        raise OtptError(error)
-    return bool(done)
-
-
-def _open(packed: PackedJob, folder: str, threads: int) -> tuple[Run, Evaluator]:
-    """Load everything on a machine of the cluster; ``folder`` is where relative paths begin."""
-    torch.set_num_threads(threads)
-    if os.path.isdir(folder):
-        os.chdir(folder)
-    return unpack(packed).open()
-
-
-def _prepare(packed: PackedJob, folder: str, threads: int) -> str:
-    return _answer(lambda: bool(_open(packed, folder, threads)))
-
-
-def _wait_until(condition: Callable[[], bool], job: Job) -> None:
-    until = time.monotonic() + _VISIBLE_SECONDS
-    while not condition():
-        if time.monotonic() > until:
-            raise OtptError(
-                f"Shards of Ray actors are not visible in {str(job.folder)!r} here; put the run folder on storage that "
-                "all machines of the Ray cluster share, under the same path."
-            )
-        time.sleep(0.5)
 
 
 @contextmanager

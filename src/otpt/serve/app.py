@@ -63,7 +63,8 @@ def create_app(service: AnsweringService, *, token: str | None = None, names: Co
     """Make the application.
 
     Args:
-        service: a :class:`Service`, or :class:`otpt.serve.ray.RayService`; started and closed with the application.
+        service: a :class:`Service`, or the one in front of replicas (:mod:`otpt.serve.replicas`); started and closed
+            with the application.
         token: token that requests must carry as ``Authorization: Bearer``; None to require none.
         names: host names that requests may be for; None for any.
     """

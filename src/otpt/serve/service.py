@@ -57,7 +57,7 @@ _log = logging.getLogger(__name__)
 
 
 class AnsweringService(Protocol):
-    """What the application needs: :class:`Service`, or :class:`otpt.serve.ray.RayService`."""
+    """What the application needs: :class:`Service`, or the one in front of replicas (:mod:`otpt.serve.replicas`)."""
 
     limits: Limits
     metrics: Metrics

@@ -7,22 +7,24 @@ depends on the request alone. Ray is imported when it is used, since the service
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
+import sys
 import time
-from collections.abc import Awaitable, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout, suppress
 from typing import Protocol, cast
 
 import torch
 from prometheus_client import Counter
 
 from otpt.errors import OtptError
-from otpt.evaluation.ray import import_ray
 from otpt.serve.config import Limits, ServiceConfig
 from otpt.serve.errors import RequestError, busy, unavailable
 from otpt.serve.metrics import Metrics
 from otpt.serve.schemas import CompareAnswer, ImageRequest, Information
 from otpt.serve.service import Service
+from otpt_ray.cluster import connected, import_ray, quiet_ray
 
 _ATTEMPTS = 5  # bounds how many replicas a request can kill, for instance by running out of memory
 _PER_CPU = 2  # requests in progress per CPU of a replica that autoscaling aims at: one computed, another read
@@ -159,3 +161,39 @@ def bind_replicas(
         },
     )
     return deployment(Replica).bind(config, cpus, os.getcwd())
+
+
+@contextmanager
+def replicas(
+    config: ServiceConfig,
+    name: str,
+    *,
+    address: str | None = None,
+    actors: tuple[int, int | None] = (1, None),
+    gpus: float = 0.0,
+    cpus: int = 1,
+) -> Iterator[RayService]:
+    """Run replicas on Ray and yield the service in front of them; other applications on the cluster stay.
+
+    Args:
+        config: configuration of each replica.
+        name: name of the application on the cluster.
+        address: address of a running cluster; None starts one on this machine and ends it afterwards.
+        actors: fewest and most replicas; see :func:`bind_replicas`.
+        gpus: GPUs of a replica.
+        cpus: CPUs, and threads, of a replica.
+    """
+    with quiet_ray("ray.serve") as ray, connected(ray, address, object_store=config.limits.memory):
+        logging.getLogger("ray.serve").setLevel(logging.ERROR)
+        bound = bind_replicas(config, replicas=actors, cpus=cpus, gpus=gpus)
+        ray.serve.start(proxy_location="Disabled", logging_config={"log_level": "ERROR"})
+        try:
+            handle = ray.serve.run(bound, name=name, route_prefix=None)
+        except RuntimeError as error:
+            reason = str(error).strip().splitlines()[-1]
+            raise OtptError(f"The replicas did not start on Ray: {reason}") from None
+        try:
+            with redirect_stdout(sys.__stdout__):
+                yield RayService(handle, config.limits)
+        finally:
+            ray.serve.delete(name)
