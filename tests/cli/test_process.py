@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import time
@@ -19,6 +20,30 @@ calls = {"--version": 0, "--help": 0, "train --help": 0, "evaluate --help-all": 
 for words, code in calls.items():
     assert main(words.split()) == code, words
     assert "torch" not in sys.modules, words
+"""
+
+LOSES_A_SIGNAL = """
+import os, signal, sys, time
+import otpt.cli
+
+
+class Loser:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGTERM)  # an exception in a destructor is printed and dropped
+        for _ in range(1000):
+            pass
+
+
+def command(words):
+    Loser()
+    print("still here", flush=True)
+    time.sleep(120)
+    return 0
+
+
+otpt.cli.run = command
+sys.argv = ["otpt", "evaluate"]
+sys.exit(otpt.cli.main())
 """
 
 
@@ -41,6 +66,14 @@ def test_a_signal_ends_with_one_line_and_keeps_finished_rows(model: str, images:
     assert err.splitlines()[-1].startswith("otpt: stopped; ")
     assert "Traceback" not in err
     assert list((tmp_path / "run").rglob("*.parquet"))
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="the signal is repeated by a timer of Unix")
+def test_a_signal_in_a_destructor_is_not_lost() -> None:
+    done = subprocess.run([sys.executable, "-c", LOSES_A_SIGNAL], capture_output=True, text=True, timeout=100)
+    assert done.stdout == "still here\n"
+    assert done.returncode == 143
+    assert done.stderr.splitlines()[-1] == "otpt: stopped"
 
 
 def test_ctrl_c_ends_with_one_line(

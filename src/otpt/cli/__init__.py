@@ -22,6 +22,8 @@ from otpt.cli.terminal import Stopped, say
 
 _GRACE_SECONDS = 0.2
 """Time for threads that still compute to finish after a signal."""
+_REPEAT_SECONDS = 1.0
+"""Time after which a signal is repeated, in case its exception was lost."""
 _stopped: list[int] = []
 """Signals that this process has received."""
 _exit_codes: list[int] = []
@@ -45,7 +47,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             signal.signal(number, _stop)
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="backslashreplace")  # names of files may hold any bytes
-    code = _run(sys.argv[1:])
+    try:
+        code = _run(sys.argv[1:])
+        _repeat(0)
+    except Stopped as stopped:  # repeated at the very end
+        code = _report_stop(str(stopped))
     if _stopped:
         _exit_codes.append(code)
         timer = threading.Timer(_GRACE_SECONDS, _exit_after_signal)
@@ -82,9 +88,27 @@ def _run(words: list[str]) -> int:
 def _stop(number: int, _frame: FrameType | None) -> None:
     _stopped.append(number)
     signal.signal(number, signal.SIG_DFL)  # a second one ends at once
+    _repeat(_REPEAT_SECONDS)
     raise Stopped
 
 
+def _repeat(seconds: float) -> None:
+    """Call :func:`_stop_again` every so many seconds; 0 for no more.
+
+    Python drops an exception that is raised in a destructor or in a callback of a C library, and so may drop a signal.
+    """
+    if hasattr(signal, "setitimer"):  # not on Windows
+        signal.signal(signal.SIGALRM, _stop_again)
+        signal.setitimer(signal.ITIMER_REAL, seconds, seconds)
+
+
+def _stop_again(_number: int, _frame: FrameType | None) -> None:
+    """Raise again, unless an exception is being handled: then the command is on its way to the end."""
+    if sys.exc_info()[0] is None:
+        raise Stopped
+
+
 def _report_stop(message: str = "") -> int:
+    _repeat(0)
     say(f"stopped{message}")
     return 128 + (_stopped[0] if _stopped else signal.SIGINT)
