@@ -130,7 +130,7 @@ def _as_features(clf: Any, classes: dict[str, Any], folder: Path) -> Any:
 
 
 def _exported(clf: Any, classes: dict[str, Any], folder: Path) -> Any:
-    check_exportable(clf.method)
+    check_exportable(clf.method, clf.protocol)
     assert set(describe(clf)["groups"]) == set(classes["groups"])
     return "pizza"
 

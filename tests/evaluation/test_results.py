@@ -225,7 +225,8 @@ def test_names_in_place_of_objects(tmp_path: Path) -> None:
         ({"classes": ["a", "b"]}, "classes"),
         ({"thread": 1}, "threads"),
         ({"threads": -1}, "threads is -1"),
-        ({"engine": "ray"}, "ray"),
+        ({"pool": "cluster"}, "cluster"),
+        ({"engine": "ray"}, "engine"),
     ],
 )
 def test_keywords_of_evaluate(changes: dict[str, object], value: str, tmp_path: Path) -> None:
