@@ -19,6 +19,8 @@ from otpt.errors import OtptError
 from otpt.images import LIMITS, UrlLimits, fetch_url, open_image, open_with_digest
 
 PIXELS = np.random.default_rng(1).integers(0, 256, (6, 9, 3), dtype=np.uint8)
+LONG = 2000
+"""Number of pauses of 0.05 s in an answer that must not be waited for."""
 
 
 def png() -> bytes:
@@ -47,14 +49,14 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.write(bytes(1000))
         elif self.path == "/headers":  # without an end
             self.wfile.write(b"HTTP/1.0 200 OK\r\n")
-            for _ in range(90):
+            for _ in range(LONG):
                 self.wfile.write(b"X: x\r\n")
                 self.wfile.flush()
                 time.sleep(0.05)
         elif self.path == "/drip":
             self.send_response(200)
             self.end_headers()
-            for _ in range(50):
+            for _ in range(LONG):
                 self.wfile.write(b"x")
                 self.wfile.flush()
                 time.sleep(0.05)
@@ -125,7 +127,7 @@ def test_a_server_that_drips_or_is_silent_does_not_outlast_the_deadline(server: 
         assert "within 0.2 s" in refusal(f"{server}/{path}", UrlLimits(seconds=0.2))
     with socket.create_server(("127.0.0.1", 0)) as silent:
         assert "within 0.2 s" in refusal(f"http://127.0.0.1:{silent.getsockname()[1]}/", UrlLimits(seconds=0.2))
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < 60  # each of the servers would go on for longer
 
 
 def test_addresses_can_be_refused(server: str) -> None:
