@@ -339,3 +339,16 @@ def test_learned_contexts_and_attributes_come_from_files_as_on_the_command_line(
     tca = get_method("tca")
     one, two = (fresh(tca.override({"attributes": given})).set_classes(NAMES)(image()) for given in (attributes, file))
     assert same(one, two)
+
+
+@pytest.mark.parametrize("name", ["tda", "label-prior"])
+def test_all_calls_continue_one_stream(name: str) -> None:
+    """A stream method has one state per classifier, for ``predict``, ``stream`` and ``compare`` alike."""
+    images = [np.random.default_rng(i).integers(0, 256, (64, 64, 3), dtype=np.uint8) for i in range(4)]
+    expected = [p.probabilities for p in otpt.load("pocket", name, views=4, classes=NAMES).stream(images)]
+    classifier = otpt.load("pocket", name, views=4, classes=NAMES)
+    found = [classifier.predict(images[0]), *classifier.stream(images[1:2])]
+    found += [classifier.compare(images[2], [name])[name], classifier.predict(images[3], method=name)]
+    for prediction, probabilities in zip(found, expected, strict=True):
+        assert isinstance(prediction, otpt.Prediction)
+        np.testing.assert_allclose(prediction.probabilities, probabilities, atol=1e-5)

@@ -25,8 +25,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("features", "prompts", "calibration", "rejection", "groups"),
     ("methods",),
     ("decision", "prediction", "functional", "explain", "export", "classifier", "hugging_face"),
-    ("data", "runs", "processes", "workers"),
-    ("evaluation", "bulk", "learning", "ray"),
+    ("data", "runs", "workers"),
+    ("evaluation", "bulk", "learning"),
     ("report",),
     ("serve", "cli", "__main__"),
 )

@@ -125,7 +125,7 @@ class Classifier:
         self._initial_task, self._protocol, self._decision = read_records(method, fields)
         self._task = self._initial_task
         self._lock = threading.RLock()
-        self._predictors: OrderedDict[tuple[Task | None, tuple[Method, ...] | None], Predictor] = OrderedDict()
+        self._predictors: OrderedDict[tuple[Task | None, tuple[Method, ...]], Predictor] = OrderedDict()
         self._calibrations: dict[str, Calibrated] = {}
         protocol = self.protocol.for_task(self.task)
         check_fit(self.backbone, Task(), protocol, protocol.methods[:1], texts=False, trained=False)
@@ -699,13 +699,15 @@ class Classifier:
 
         Args:
             task: None for the classifier's own task.
-            methods: methods; by default the first of the protocol.
+            methods: methods; by default the first of the protocol. A stream method has one state, however it is named.
         """
+        asked = self._task_with_classes() if task is None else task
+        methods = self._methods_for(asked, methods)
         key = task, methods
         with self._lock:
             predictor = self._predictors.get(key)
             if predictor is None:
-                predictor = self._new_predictor(task or self._task_with_classes(), methods)
+                predictor = self._new_predictor(asked, methods)
                 while len(self._predictors) >= _MAX_PREDICTORS:
                     self._predictors.popitem(last=False)
                 self._predictors[key] = predictor
@@ -714,21 +716,24 @@ class Classifier:
             self._check_calibrations(predictor.task, predictor.methods)
         return predictor
 
-    def _new_predictor(self, task: Task, methods: tuple[Method, ...] | None) -> Predictor:
+    def _new_predictor(self, task: Task, methods: tuple[Method, ...]) -> Predictor:
         protocol = self._protocol_for(task, methods)
         self.decision.check_task(task)
         # texts=False: the encoder tokenises them and checks their lengths
         check_fit(self.backbone, task, protocol, protocol.methods, texts=False, trained=False)
         return Predictor(self.backbone, [task], protocol, self.decision.rejection)
 
+    def _methods_for(self, task: Task, methods: tuple[Method, ...] | None) -> tuple[Method, ...]:
+        """Return the given methods, or the first one of the protocol or task."""
+        if methods is None:
+            return self.protocol.for_task(task).methods[:1]
+        if not methods:
+            raise OtptError("No methods were given; expected at least one.")
+        return methods
+
     def _protocol_for(self, task: Task, methods: tuple[Method, ...] | None) -> Protocol:
         """Return the protocol with the given methods, or with the first one of the protocol or task."""
-        if methods is not None:
-            if not methods:
-                raise OtptError("No methods were given; expected at least one.")
-            return self.protocol.replace(methods=methods).for_task(task)
-        protocol = self.protocol.for_task(task)
-        return protocol.replace(methods=protocol.methods[:1])
+        return self.protocol.replace(methods=self._methods_for(task, methods)).for_task(task)
 
     def _predictors_for(
         self, labels: CandidateLabels | None, template: str | None, methods: tuple[Method, ...] | None
@@ -783,10 +788,10 @@ class Classifier:
         if task.examples is not None:
             task = task.replace(examples=task.examples.encode(self.backbone, self.urls))
         with self._lock:
-            predictor = self._new_predictor(task, None)
+            predictor = self._new_predictor(task, self._methods_for(task, None))
             if self._calibrations:
                 self._check_calibrations(task, predictor.methods)
-            self._predictors = OrderedDict({(None, None): predictor})
+            self._predictors = OrderedDict({(None, predictor.methods): predictor})
             self._task = task
         if len(task.classes) == 1 and not self._calibrations:
             warnings.warn(

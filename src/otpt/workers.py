@@ -39,6 +39,7 @@ from typing import Generic, ParamSpec, Protocol, Self, TypeVar, runtime_checkabl
 
 import torch
 
+from otpt.backbones import available_devices
 from otpt.errors import OtptError
 from otpt.files import Json
 from otpt.plugins import installed_plugins, load_entry_point, load_plugin
@@ -522,3 +523,17 @@ def get_pool(name: str, **options: object) -> Pool:
         return factory(**options)
     except TypeError as error:
         raise OtptError(f"The pool {name!r} does not take these options: {error}.") from None
+
+
+def local_pool(workers: int | None, device: str = "auto") -> InlinePool | ProcessPool:
+    """Return this process or several of this machine.
+
+    Args:
+        workers: number of processes; None for one, or one per GPU if there are several.
+        device: "auto" and "cuda" use all GPUs.
+    """
+    gpus = [name for name in available_devices() if name.startswith("cuda:")]
+    use_all = len(gpus) > 1 and device in {"auto", "cuda"}
+    if workers is None:
+        workers = len(gpus) if use_all else 1
+    return InlinePool() if workers == 1 else ProcessPool(workers, gpus if use_all else None)

@@ -21,7 +21,7 @@ from otpt.features import FeatureCache
 from otpt.methods import Protocol, get_methods
 from otpt.prompts import Prompt
 from otpt.report import Selection, Table, open_results, render
-from otpt.workers import Pool
+from otpt.workers import Pool, local_pool
 from otpt_papers.comparison import compare_with_paper
 from otpt_papers.layouts import LAYOUTS
 from otpt_papers.papers import BACKBONES, OTPT
@@ -83,7 +83,7 @@ def reproduce(
     otpt reproduce paper --tables 2 --datasets dtd pets --data ~/data --go
     otpt reproduce cots --bench --limit 20 --go
     """
-    pool = o.local_pool(workers, model.device)
+    pool = local_pool(workers, model.device)
     o.use_threads(threads)
     plan = part.plan(paper, model)
     commands = evaluate_commands(plan, data=part.data, views=part.views, limit=part.limit)

@@ -14,8 +14,9 @@ import pytest
 from PIL import Image
 
 import otpt
-from otpt.bulk import BulkResult, ClassifierJob, Monitor, RowStore, predict
+from otpt.bulk import BulkResult, ClassifierJob, EmbeddingJob, Monitor, RowStore, embed, predict
 from otpt.cli import main
+from otpt.workers import ProcessPool
 
 
 def command(classifier: otpt.Classifier, images: Path, out: Path, *words: str) -> int:
@@ -61,8 +62,8 @@ def test_features(classifier: otpt.Classifier, images: Path, tmp_path: Path) -> 
     assert predict(classifier, tmp_path / "f.parquet", tmp_path / "p.csv").images == 5
     with pytest.raises(otpt.OtptError, match="tpt"):
         predict(classifier, tmp_path / "f.parquet", tmp_path / "q.csv", methods=["tpt"])
-    with pytest.raises(otpt.OtptError, match="workers"):
-        predict(classifier, tmp_path / "f.parquet", tmp_path / "q.csv", workers=2)
+    with pytest.raises(otpt.OtptError, match="pool"):
+        predict(classifier, tmp_path / "f.parquet", tmp_path / "q.csv", workers=2, pool="inline")
 
 
 def test_mistakes(classifier: otpt.Classifier, images: Path, tmp_path: Path) -> None:
@@ -116,6 +117,22 @@ def test_two_processes_give_the_bytes_of_one(classifier: otpt.Classifier, images
     paths = [*sorted(images.iterdir()), np.asarray(Image.open(images / "0.png"))]
     predict(classifier, paths, tmp_path / "one.csv", methods=["zero-shot", "tpt"])
     predict(classifier, paths, tmp_path / "two.csv", methods=["zero-shot", "tpt"], workers=2)
+    assert (tmp_path / "two.csv").read_bytes() == (tmp_path / "one.csv").read_bytes()
+
+
+@pytest.mark.slow
+def test_two_processes_embed_and_classify_features(classifier: otpt.Classifier, images: Path, tmp_path: Path) -> None:
+    model = classifier.backbone.name
+    words = ["--backbone", model, "--device", "cpu"]
+    assert main(["embed", str(images), *words, "-o", str(tmp_path / "one.parquet")]) == 0
+    with ProcessPool(2) as pool:
+        job = EmbeddingJob(classifier.backbone.to, otpt.ViewRecipe(n_views=1), device="cpu")
+        result = embed(job, images, tmp_path / "two.parquet", pool=pool)
+        assert (result.images, result.failed) == (5, 0)
+        stored = [pd.read_parquet(tmp_path / f"{name}.parquet") for name in ("one", "two")]
+        np.testing.assert_array_equal(*(np.stack(frame["feature"]) for frame in stored))
+        predict(classifier, tmp_path / "two.parquet", tmp_path / "two.csv", pool=pool)
+    predict(classifier, tmp_path / "one.parquet", tmp_path / "one.csv")
     assert (tmp_path / "two.csv").read_bytes() == (tmp_path / "one.csv").read_bytes()
 
 

@@ -9,46 +9,52 @@
 """
 
 from otpt.bulk.jobs import (
-    READERS,
     Answer,
     ClassifierJob,
+    EmbeddingJob,
     FeatureWorker,
+    ImageWorker,
     Item,
-    Processes,
-    Worker,
-    Workers,
-    chunks,
-    read_ahead,
 )
-from otpt.bulk.prediction import BulkResult, Images, Monitor, PendingImage, open_images, predict, run
+from otpt.bulk.prediction import (
+    BulkResult,
+    ImageJob,
+    Images,
+    Monitor,
+    PendingImage,
+    embed,
+    fit_job,
+    open_images,
+    predict,
+    run,
+)
 from otpt.bulk.rows import Row, answer_rows, flat_row
 from otpt.bulk.stamps import stamp_of
 from otpt.bulk.store import Identified, RowStore
 from otpt.bulk.writers import check_output
 
 __all__ = [
-    "READERS",
     "Answer",
     "BulkResult",
     "ClassifierJob",
+    "EmbeddingJob",
     "FeatureWorker",
     "Identified",
+    "ImageJob",
+    "ImageWorker",
     "Images",
     "Item",
     "Monitor",
     "PendingImage",
-    "Processes",
     "Row",
     "RowStore",
-    "Worker",
-    "Workers",
     "answer_rows",
     "check_output",
-    "chunks",
+    "embed",
+    "fit_job",
     "flat_row",
     "open_images",
     "predict",
-    "read_ahead",
     "run",
     "stamp_of",
 ]

@@ -1,21 +1,11 @@
-"""Workers that predict many images: in this process, in several, or on Ray (:mod:`otpt.ray`).
-
-Each takes a :class:`ClassifierJob`, returns the facts that determine the predictions, and maps images to answers
-lazily and in order.
-"""
+"""Jobs of bulk prediction: what a worker of a pool (:mod:`otpt.workers`) computes for chunks of images."""
 
 from __future__ import annotations
 
-import multiprocessing
-import pickle
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
-from itertools import islice
-from multiprocessing.queues import Queue
-from pathlib import Path
-from typing import Protocol as Interface
+from dataclasses import dataclass, field, replace
+from itertools import chain, islice
 
 import numpy as np
 import numpy.typing as npt
@@ -27,18 +17,22 @@ from otpt.classifier import Classifier
 from otpt.data.sources import FeatureRow
 from otpt.decision import Decision
 from otpt.errors import OtptError
-from otpt.features.pipeline import look_ahead
+from otpt.features.pipeline import embed, look_ahead
 from otpt.files import Json
 from otpt.images import LIMITS, ImageSource, NamedImage, UrlLimits
-from otpt.methods import Method, Protocol, Task, get_methods, load_plugin, prompt_facts
+from otpt.methods import Method, Protocol, Task, get_methods, prompt_facts
 from otpt.prediction import Failure, Prediction
-from otpt.processes import WorkerPool
+from otpt.views import ViewRecipe
+from otpt.workers import Facts, PluginFiles
 
 Answer = Mapping[str, Prediction] | Failure
 """The predictions of an image by method, or why it could not be read."""
-
+Feature = npt.NDArray[np.floating] | OtptError
+"""The unit feature of an image, or why it could not be read."""
 Item = NamedImage | FeatureRow
 """Image, or its feature in a row of a table."""
+Chunk = Sequence[Item]
+"""Images that a worker gets at a time."""
 
 READERS = 32
 """Threads that read images ahead from remote storage."""
@@ -49,23 +43,31 @@ _IMAGES = 64  # images in a chunk, at most
 
 @dataclass(frozen=True)
 class ClassifierJob:
-    """How to make a classifier, in any process.
+    """Predictions of images; a :class:`otpt.workers.Job` whose items are chunks of images.
 
     Attributes:
+        plugins: files with a user's functions; first, because the methods need them.
         load: loads the model on a device, as :meth:`Backbone.to` takes it.
         task, protocol, decision: everything that determines the predictions besides the model.
         device: where the model runs by default.
-        plugins: Python files that the methods need.
+        threads: number of threads of each worker; None for a share of the machine's.
+        readers: number of threads that read images ahead, for those on remote storage.
         urls: limits for downloads; None rejects URLs.
+        loaded: classifier of these records on that device, if there is one already.
+        metadata: of a file of features, whose rows take the place of images; None for images.
     """
 
+    plugins: PluginFiles
     load: Callable[[str], Backbone]
     task: Task
     protocol: Protocol
     decision: Decision
     device: str = "auto"
-    plugins: Sequence[Path] = ()
+    threads: int | None = None
+    readers: int = 0
     urls: UrlLimits | None = LIMITS
+    loaded: Classifier | None = field(default=None, repr=False)
+    metadata: Mapping[str, str] | None = None
 
     @classmethod
     def of(cls, classifier: Classifier, methods: Sequence[str | Method] | None = None) -> ClassifierJob:
@@ -73,112 +75,100 @@ class ClassifierJob:
         protocol = classifier.protocol
         if methods is not None:
             protocol = protocol.replace(methods=get_methods(methods))
-        backbone = classifier.backbone
         return cls(
-            load=backbone.to,
+            plugins=PluginFiles(),
+            load=classifier.backbone.to,
             task=classifier.task,
             protocol=protocol,
             decision=classifier.decision,
-            device=str(backbone.device),
+            device=str(classifier.backbone.device),
             urls=classifier.urls,
+            loaded=classifier,
         )
-
-    def packed(self) -> ClassifierJob:
-        """Return the job of a loaded model for other processes, each of which gets a copy of the model."""
-        try:
-            return replace(self, load=_PackedModel(pickle.dumps(self.load)))
-        except (pickle.PicklingError, AttributeError, TypeError) as error:
-            raise OtptError(f"The model cannot be sent to other processes ({error}); use one process.") from None
-
-    def make(self, device: str | None = None) -> Classifier:
-        """Load the model and return the classifier."""
-        for path in self.plugins:
-            load_plugin(path)
-        backbone = self.load(device or self.device)
-        return Classifier(backbone, task=self.task, protocol=self.protocol, decision=self.decision, urls=self.urls)
 
     @property
     def methods(self) -> tuple[Method, ...]:
         """Methods of the predictions."""
         return self.protocol.for_task(self.task).methods
 
+    @property
+    def chunk_size(self) -> int:
+        """Number of images in a chunk, fewer if each image has many views."""
+        return max(min(_IMAGES, _VIEWS // self.protocol.recipe.n_views), 1)
 
-@dataclass(frozen=True)
-class _PackedModel:
-    """Pickled function that returns a model on a device."""
+    def classifier(self, device: str) -> Classifier:
+        """Return the classifier on a device."""
+        if self.loaded is not None and device == self.device:
+            return self.loaded
+        backbone = self.load(device)
+        return Classifier(backbone, task=self.task, protocol=self.protocol, decision=self.decision, urls=self.urls)
 
-    pickled: bytes
+    def make_worker(self, device: str, threads: int | None) -> ImageWorker | FeatureWorker:
+        """Load the model on a device."""
+        classifier = self.classifier(device)
+        if self.metadata is not None:
+            return FeatureWorker(classifier, self.methods, self.metadata)
+        return ImageWorker(classifier, self.methods, threads, self.readers)
 
-    def __call__(self, device: str) -> Backbone:
-        load: Callable[[str], Backbone] = pickle.loads(self.pickled)
-        return load(device)
 
-
-class Worker:
-    """A classifier, in this process or in another one.
+class ImageWorker:
+    """Classifier in one process.
 
     Args:
-        job: how to make the classifier.
-        device: where the model runs; the job's device by default.
-        threads: number of threads; unchanged by default.
+        classifier: the classifier.
+        methods: methods of the predictions.
+        threads: number of threads that decode and augment.
         readers: number of threads that read images ahead.
-        classifier: classifier of the job, if it exists already.
     """
 
     def __init__(
-        self,
-        job: ClassifierJob,
-        device: str | None = None,
-        threads: int | None = None,
-        readers: int = 0,
-        classifier: Classifier | None = None,
+        self, classifier: Classifier, methods: tuple[Method, ...], threads: int | None = None, readers: int = 0
     ) -> None:
-        if threads is not None:
-            torch.set_num_threads(max(threads, 1))
-        self._threads, self._readers, self._methods = threads, readers, job.methods
-        self.classifier = job.make(device) if classifier is None else classifier
+        self.classifier = classifier
+        self._methods, self._threads, self._readers = methods, threads, readers
 
-    def facts(self) -> dict[str, Json]:
+    def facts(self) -> Facts:
         """Return the facts that determine the predictions, as plain data."""
-        backbone = self.classifier.backbone
-        task = self.classifier.task
-        protocol = self.classifier.protocol.replace(methods=self._methods)
-        facts: dict[str, Json] = {**task.to_json(), **protocol.to_json(), **self.classifier.decision.to_json()}
-        # with digests of files, such as learned contexts
-        facts["prompts"] = {method.name: prompt_facts(task, protocol, method) for method in self._methods}
-        return {"version": __version__, "backbone": backbone.fingerprint, "precision": backbone.precision, **facts}
+        return classifier_facts(self.classifier, self._methods)
 
-    def __call__(self, images: Iterable[Item]) -> Iterator[Answer]:
-        """Yield the answers lazily and in order; ``readers`` threads prefetch images from remote storage."""
-        named = (NamedImage(image.id, image.read) for image in images)
-        ahead = read_ahead(named, self._readers) if self._readers else named
+    def __call__(self, items: Iterable[Chunk]) -> Iterator[Answer]:
+        """Yield the answers of all images lazily and in order."""
+        images = (NamedImage(image.id, image.read) for image in chain.from_iterable(items))
+        ahead = read_ahead(images, self._readers) if self._readers else images
         return self.classifier.stream(ahead, self._methods, workers=self._threads)
 
-    def answer(self, images: Sequence[Item]) -> list[Answer]:
-        """Return the answers of a chunk of images."""
-        return list(self(images))
 
+class FeatureWorker:
+    """Classifier of image features, as ``otpt embed`` writes them, in one process.
 
-class FeatureWorker(Worker):
-    """A classifier of image features, as ``otpt embed`` writes them."""
+    Args:
+        classifier: the classifier.
+        methods: methods of the predictions.
+        metadata: of the file of features.
+    """
 
-    def __init__(self, job: ClassifierJob, metadata: Mapping[str, str], classifier: Classifier | None = None) -> None:
-        super().__init__(job, classifier=classifier)
-        encoder, backbone = metadata.get("otpt.backbone"), self.classifier.backbone
+    def __init__(self, classifier: Classifier, methods: tuple[Method, ...], metadata: Mapping[str, str]) -> None:
+        self.classifier = classifier
+        self._methods = methods
+        encoder, backbone = metadata.get("otpt.backbone"), classifier.backbone
         if encoder not in (None, backbone.fingerprint):
             raise OtptError(
                 f"The features were made by another model (fingerprint {encoder}) than {backbone.name!r} "
                 f"({backbone.fingerprint}); name that model with --backbone."
             )
 
-    def __call__(self, images: Iterable[Item]) -> Iterator[Answer]:
-        """Yield the answers of rows with features, in order."""
-        rows = (row for row in images if isinstance(row, FeatureRow))
+    def facts(self) -> Facts:
+        """Return the facts that determine the predictions, as plain data."""
+        return classifier_facts(self.classifier, self._methods)
+
+    def __call__(self, items: Iterable[Chunk]) -> Iterator[Answer]:
+        """Yield the answers of all rows with features, in order."""
+        rows = (row for row in chain.from_iterable(items) if isinstance(row, FeatureRow))
         position = 0
-        while chunk := list(islice(rows, _FEATURES)):
-            features = [row.feature for row in chunk if row.feature is not None]
+        while together := list(islice(rows, _FEATURES)):
+            features = [row.feature for row in together if row.feature is not None]
             predictions = iter(self._classify(features) if features else ())
-            for row in chunk:
+            for row in together:
                 if row.feature is None:
                     yield Failure(row.id, position, OtptError(row.error or f"{row.id} has no feature."))
                 else:
@@ -194,18 +184,76 @@ class FeatureWorker(Worker):
         return self.classifier.classify_features(stacked[:, None], self._methods)
 
 
-class Workers(Interface):
-    """Anything that predicts: a :class:`Worker`, :class:`Processes`, or the actors of :mod:`otpt.ray`."""
+def classifier_facts(classifier: Classifier, methods: tuple[Method, ...]) -> Facts:
+    """Return the facts that determine the predictions of a classifier, as plain data."""
+    backbone = classifier.backbone
+    task = classifier.task
+    protocol = classifier.protocol.replace(methods=methods)
+    facts: dict[str, Json] = {**task.to_json(), **protocol.to_json(), **classifier.decision.to_json()}
+    # with digests of files, such as learned contexts
+    facts["prompts"] = {method.name: prompt_facts(task, protocol, method) for method in methods}
+    return {"version": __version__, "backbone": backbone.fingerprint, "precision": backbone.precision, **facts}
 
-    def facts(self) -> dict[str, Json]: ...
-    def __call__(self, images: Iterable[Item]) -> Iterator[Answer]: ...
+
+@dataclass(frozen=True)
+class EmbeddingJob:
+    """Unit features of images; a :class:`otpt.workers.Job` whose items are chunks of images.
+
+    Attributes:
+        load: loads the model on a device, as :meth:`Backbone.to` takes it.
+        recipe: views of an image, whose features are averaged.
+        seed: seed of the views.
+        device: where the model runs by default.
+        threads: number of threads of each worker; None for a share of the machine's.
+        readers: number of threads that read images ahead, for those on remote storage.
+    """
+
+    load: Callable[[str], Backbone]
+    recipe: ViewRecipe
+    seed: int = 0
+    device: str = "auto"
+    threads: int | None = None
+    readers: int = 0
+
+    @property
+    def chunk_size(self) -> int:
+        """Number of images in a chunk, fewer if each image has many views."""
+        return max(min(_IMAGES, _VIEWS // self.recipe.n_views), 1)
+
+    def make_worker(self, device: str, threads: int | None) -> EmbeddingWorker:
+        """Load the model on a device."""
+        return EmbeddingWorker(self.load(device), replace(self, threads=threads))
 
 
-def chunks(images: Iterable[Item], job: ClassifierJob) -> Iterator[list[Item]]:
-    """Split images into chunks for workers, smaller ones if each image has many views."""
-    count = max(min(_IMAGES, _VIEWS // job.protocol.recipe.n_views), 1)
+class EmbeddingWorker:
+    """Image tower in one process."""
+
+    def __init__(self, backbone: Backbone, job: EmbeddingJob) -> None:
+        self._backbone, self._job = backbone, job
+
+    def facts(self) -> Facts:
+        """Return the facts that determine the features, as plain data."""
+        backbone = self._backbone
+        return {
+            "version": __version__,
+            "backbone": backbone.fingerprint,
+            "precision": backbone.precision,
+            "views": self._job.recipe.key,
+            "seed": self._job.seed,
+        }
+
+    def __call__(self, items: Iterable[Chunk]) -> Iterator[Feature]:
+        """Yield the features of all images lazily and in order."""
+        job = self._job
+        images = (image for image in chain.from_iterable(items) if isinstance(image, NamedImage))
+        ahead = read_ahead(images, job.readers) if job.readers else images
+        return embed(self._backbone, ahead, job.recipe, seed=job.seed, workers=job.threads)
+
+
+def split_chunks(images: Iterable[Item], size: int) -> Iterator[Chunk]:
+    """Split images into chunks of a size; the last one may be smaller."""
     images = iter(images)
-    while chunk := list(islice(images, count)):
+    while chunk := list(islice(images, size)):
         yield chunk
 
 
@@ -221,62 +269,3 @@ def read_ahead(images: Iterable[NamedImage], readers: int = READERS) -> Iterator
         return NamedImage(image.id, content.result)
 
     return (coming.result() for coming in look_ahead(read, images, readers))
-
-
-class Processes:
-    """Several processes of this machine, each with the model; one per GPU, or any number on the CPU."""
-
-    def __init__(
-        self, job: ClassifierJob, workers: int, devices: Sequence[str] | None = None, threads: int | None = None
-    ) -> None:
-        queue = multiprocessing.get_context("spawn").Queue()
-        for number in range(workers):
-            queue.put(devices[number % len(devices)] if devices else None)
-        self._job = job
-        self._pool = WorkerPool(workers, threads, _start, job, queue)
-
-    def close(self) -> None:
-        """End the processes."""
-        self._pool.close()
-
-    def facts(self) -> dict[str, Json]:
-        """See :meth:`Worker.facts`."""
-        return self._pool.result(self._pool.submit(_facts))
-
-    def __call__(self, images: Iterable[Item]) -> Iterator[Answer]:
-        """Yield the answers in order."""
-        waiting = chunks(images, self._job)
-        running: deque[Future[list[Answer]]] = deque()
-        while True:
-            for chunk in islice(waiting, 2 * self._pool.workers - len(running)):
-                running.append(self._pool.submit(_answer, chunk))
-            if not running:
-                return
-            yield from self._pool.result(running.popleft())
-
-
-_worker: list[Worker | OtptError] = []
-"""The worker of a process of the pool, or why there is none."""
-
-
-def _start(job: ClassifierJob, devices: Queue[str | None]) -> None:
-    try:
-        _worker.append(Worker(job, devices.get(), torch.get_num_threads()))
-    except OtptError as error:  # an exception here would only break the pool
-        _worker.append(error)
-
-
-def _started_worker() -> Worker:
-    """Return the worker of this process, or raise the reason why there is none."""
-    (worker,) = _worker
-    if isinstance(worker, OtptError):
-        raise worker
-    return worker
-
-
-def _facts() -> dict[str, Json]:
-    return _started_worker().facts()
-
-
-def _answer(images: Sequence[Item]) -> list[Answer]:
-    return _started_worker().answer(images)

@@ -1,4 +1,4 @@
-"""Predictions of any number of images, written to a resumable output."""
+"""Predictions and features of any number of images, written to a resumable output."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ import os
 import threading
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple, Protocol, TypeVar
 
-from otpt.backbones import available_devices
-from otpt.bulk.jobs import READERS, Answer, ClassifierJob, FeatureWorker, Item, Processes, Worker, Workers
+from otpt.bulk.jobs import READERS, Answer, Chunk, ClassifierJob, EmbeddingJob, Item, split_chunks
 from otpt.bulk.rows import answer_rows
 from otpt.bulk.stamps import stamp_of
 from otpt.bulk.store import RowStore
@@ -25,10 +24,20 @@ from otpt.images import NamedImage
 from otpt.methods import Method, refuse_features
 from otpt.prediction import Failure
 from otpt.progress import Progress
+from otpt.workers import Job, Pool, get_pool, local_pool
 
 Result = TypeVar("Result")
+_ResultOut = TypeVar("_ResultOut", covariant=True)
 Images = str | os.PathLike[str] | Source | Iterable[object]
 """Words of :func:`otpt.data.open_source`, an opened source, or what :meth:`otpt.Classifier.stream` takes."""
+
+
+class ImageJob(Job[Chunk, _ResultOut], Protocol[_ResultOut]):
+    """Job of a pool whose items are chunks of images, with one result per image."""
+
+    @property
+    def chunk_size(self) -> int:
+        """Number of images that a worker in another process gets at a time."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +89,8 @@ def predict(
     out: str | os.PathLike[str],
     *,
     methods: Sequence[str | Method] | None = None,
-    workers: int | Workers = 1,
+    workers: int | None = None,
+    pool: Pool | str | None = None,
     top: int | None = None,
     overwrite: bool = False,
     progress: Monitor | None = None,
@@ -98,7 +108,8 @@ def predict(
         out: ``.csv``, ``.jsonl`` or ``.parquet`` file; without a suffix, a folder of Parquet parts. The latter two may
             be addresses.
         methods: names of the methods, with a row each; those of the classifier by default.
-        workers: number of processes, each with a copy of the model; or the workers themselves.
+        workers: number of processes, each with a copy of the model; by default, this one.
+        pool: pool of workers, or the name of one (:mod:`otpt.workers`), in place of a number.
         top: number of best classes with their own columns; by default, the label alone.
         overwrite: whether to start the output again.
         progress: shows the progress, ``otpt.bulk.Monitor()`` as a bar; nothing is shown by default.
@@ -121,33 +132,94 @@ def predict(
         raise OtptError("methods were given with a job; expected a classifier, or a job with these methods.")
     job = classifier if isinstance(classifier, ClassifierJob) else ClassifierJob.of(classifier, methods)
     images = open_images(source)
-    several_labels = job.task.independent_labels
+    pool = _open_pool(pool, workers, job.device)
+    job = fit_job(job, images, pool)
     with ExitStack() as stack:  # finished rows are also written after Ctrl-C and SIGTERM
-        if isinstance(workers, int):
-            workers = _start(classifier, job, images, workers, stack)
-        facts = {**workers.facts(), "top": top}
+        stack.enter_context(pool)
+        facts = {**pool.facts(job), "top": top}
         store = stack.enter_context(RowStore(os.fspath(out), facts, top=top, overwrite=overwrite))
         monitor = progress or Monitor(show=False)
-        for image, answer in run(workers, images, monitor, store):
+        for image, answer in run(job, images, pool, monitor, store):
             monitor.answered(image.name, answer)
-            rows = answer_rows(image.name, answer, top or 1, several_labels=several_labels)
+            rows = answer_rows(image.name, answer, top or 1, several_labels=job.task.independent_labels)
             store.write(rows, stamp=image.stamp)
     return BulkResult(store.path, store.done, store.failed, store.rows)
 
 
+def embed(
+    job: EmbeddingJob,
+    source: Images,
+    out: str | os.PathLike[str],
+    *,
+    workers: int | None = None,
+    pool: Pool | str | None = None,
+    dtype: Literal["float32", "float16"] = "float32",
+    metadata: Mapping[str, str] | None = None,
+    overwrite: bool = False,
+    progress: Monitor | None = None,
+) -> BulkResult:
+    """Encode images and write a row each with its unit feature; repeated, the same call continues after a kill.
+
+    :func:`predict` and ``evaluate`` take the file in place of the images.
+
+    Args:
+        job: how to make features.
+        source: images, as for :func:`predict`.
+        out: ``.parquet`` file; without a suffix, a folder of Parquet parts. Both may be addresses.
+        workers: number of processes, as for :func:`predict`.
+        pool: pool of workers, as for :func:`predict`.
+        dtype: type of the stored numbers.
+        metadata: further metadata of the file, such as the name of the model (``otpt.model``).
+        overwrite: whether to start the output again.
+        progress: shows the progress.
+
+    Example:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> import numpy as np
+        >>> import otpt
+        >>> backbone = otpt.load_backbone("pocket", device="cpu")
+        >>> job = EmbeddingJob(backbone.to, otpt.ViewRecipe(n_views=1), device="cpu")
+        >>> embed(job, [np.zeros((32, 32, 3), np.uint8)], Path(tempfile.mkdtemp()) / "features.parquet").images
+        1
+    """
+    if check_output(os.fspath(out)).endswith((".csv", ".jsonl")):
+        raise OtptError(f"Features cannot be written to {os.fspath(out)!r}; expected .parquet or a folder.")
+    images = open_images(source)
+    if isinstance(images, Source) and images.has_features:
+        raise OtptError(f"{source!s:.80} already holds features; expected images.")
+    if isinstance(images, Source) and images.is_remote:
+        job = replace(job, readers=READERS)
+    pool = _open_pool(pool, workers, job.device)
+    check_pool(images, pool)
+    with ExitStack() as stack:
+        stack.enter_context(pool)
+        facts = {**pool.facts(job), "dtype": dtype}
+        of_file = {f"otpt.{name}": str(facts[name]) for name in ("backbone", "views", "seed", "dtype")}
+        store = stack.enter_context(
+            RowStore(os.fspath(out), facts, key="id", overwrite=overwrite, metadata={**(metadata or {}), **of_file})
+        )
+        for image, feature in run(job, images, pool, progress or Monitor(show=False), store):
+            row: dict[str, object] = {"id": image.name, "feature": None, "error": None}
+            if isinstance(feature, OtptError):
+                row["error"] = str(feature)
+            else:
+                row["feature"] = feature.astype(dtype)
+            store.write([row], stamp=image.stamp)
+    return BulkResult(store.path, store.done, store.failed, store.rows)
+
+
 def run(
-    work: Callable[[Iterator[Item]], Iterator[Result]],
-    images: Iterable[Item],
-    monitor: Monitor,
-    store: RowStore | None = None,
+    job: ImageJob[Result], images: Iterable[Item], pool: Pool, monitor: Monitor, store: RowStore | None = None
 ) -> Iterator[tuple[PendingImage, Result]]:
     """Yield each image that is not in the store yet, and its result, with progress.
 
     If the source cannot be read any further, the results of all earlier images come first.
 
     Args:
-        work: function that maps images to results lazily, in their order; it may read images ahead.
+        job: makes the workers.
         images: images, or rows of features.
+        pool: maps chunks of images over its workers.
         monitor: shows the progress.
         store: store of the rows; they are written by the caller.
     """
@@ -172,7 +244,8 @@ def run(
         monitor.failed = store.failed if store is not None else 0
         if monitor.shown:
             threading.Thread(target=_count, args=(images, monitor), daemon=True).start()  # many images take a while
-        for number, result in enumerate(work(remember()), start=done + 1):
+        chunks = split_chunks(remember(), 1 if pool.inline else job.chunk_size)
+        for number, result in enumerate(pool.map(job, chunks), start=done + 1):
             error = _error_of(result)
             if isinstance(error, SourceError):
                 raise error
@@ -192,28 +265,33 @@ def open_images(source: Images) -> Iterable[Item]:
     return (NamedImage(image.shown, image.source) for image in image_inputs(source))
 
 
-def _start(
-    classifier: Classifier | ClassifierJob, job: ClassifierJob, images: Iterable[Item], workers: int, stack: ExitStack
-) -> Workers:
-    """Return this process or several as workers; ``stack`` ends them."""
-    if workers < 1:
-        raise OtptError(f"The number of workers is {workers}; expected 1 or more.")
-    loaded = classifier if isinstance(classifier, Classifier) else None
-    source = images if isinstance(images, Source) else None
-    if source is not None and (source.has_features or source.reads_standard_input) and workers > 1:
-        what = "Features are classified" if source.has_features else "Standard input is read"
-        raise OtptError(f"{what} in this process; leave workers={workers} out.")
-    if source is not None and source.has_features:
-        refuse_features(job.methods, str(source))
-        return FeatureWorker(job, source.metadata, loaded)
-    if workers == 1:
-        readers = READERS if source is not None and source.is_remote else 0
-        return Worker(job, readers=readers, classifier=loaded)
-    gpus = [name for name in available_devices() if name.startswith("cuda:")]
-    use_all = job.device.startswith("cuda") and len(gpus) > 1
-    processes = Processes(job if loaded is None else job.packed(), workers, gpus if use_all else None)
-    stack.callback(processes.close)
-    return processes
+def fit_job(job: ClassifierJob, images: Iterable[Item], pool: Pool) -> ClassifierJob:
+    """Return a job for the images: of features, if they are, or of images that are read ahead if they are remote."""
+    check_pool(images, pool)
+    if not isinstance(images, Source):
+        return job
+    fitted = job
+    if images.has_features:
+        refuse_features(job.methods, str(images))
+        fitted = replace(job, metadata=images.metadata)
+    elif images.is_remote:
+        fitted = replace(job, readers=READERS)
+    return job if fitted == job else fitted  # a pool loads the model again for another job
+
+
+def check_pool(images: Iterable[Item], pool: Pool) -> None:
+    """Raise an :class:`OtptError` for images that only this process can read."""
+    if not pool.inline and isinstance(images, Source) and images.reads_standard_input:
+        raise OtptError("Standard input, -, is read in this process; leave --workers and --engine out.")
+
+
+def _open_pool(pool: Pool | str | None, workers: int | None, device: str) -> Pool:
+    """Return the pool that was asked for."""
+    if pool is None:
+        return local_pool(1 if workers is None else workers, device.partition(":")[0])
+    if workers is not None:
+        raise OtptError("Both workers and a pool were given; expected one of them.")
+    return get_pool(pool) if isinstance(pool, str) else pool
 
 
 def _error_of(result: object) -> OtptError | None:

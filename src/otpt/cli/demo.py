@@ -16,6 +16,7 @@ from otpt.methods import DEFAULT_METHOD, Protocol, get_methods
 from otpt.report import compare_methods, evaluation_table, open_results, ranked
 from otpt.report.figures import draw, save
 from otpt.report.page import make_page, write_page
+from otpt.workers import local_pool
 
 BASE = "zero-shot"
 BACKBONE = "pocket"
@@ -55,7 +56,7 @@ def demo(
             protocol=Protocol(methods=get_methods(chosen)), seeds=seeds or (0,), limit=images, shard_size=SHARD_SIZE
         ),
         out=out / "run",
-        pool=o.local_pool(workers or min(2, os.cpu_count() or 1), "cpu"),
+        pool=local_pool(workers or min(2, os.cpu_count() or 1), "cpu"),
         progress=Progress(log=say),
         device="cpu",
         threads=threads,

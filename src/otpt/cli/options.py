@@ -34,9 +34,8 @@ from otpt.classifier import read_records
 from otpt.cli.terminal import note
 from otpt.data import ClassList, Dataset
 from otpt.decision import Decision
-from otpt.errors import OtptError, unknown
+from otpt.errors import OtptError
 from otpt.evaluation import Evaluation
-from otpt.evaluation.ray import RayEngine
 from otpt.features import FeatureCache
 from otpt.files import read_text
 from otpt.methods import Method, Protocol, Task, get_methods, load_plugin
@@ -44,7 +43,7 @@ from otpt.prompts import Prompt, Templates
 from otpt.records import Frozen
 from otpt.rejection import NO_PROMISE
 from otpt.report import Results, open_results
-from otpt.workers import InlinePool, Pool, ProcessPool, get_pool
+from otpt.workers import Pool, get_pool, local_pool
 
 DEFAULT_BACKBONE = "ViT-B-16/openai"
 RECORDS: tuple[type[Frozen], ...] = (Task, Protocol, Decision, Evaluation)
@@ -510,31 +509,6 @@ class RayOptions(Options):
         if workers is not None:
             raise OtptError(f"--workers was given with --engine {self.engine}; expected --ray-actors there.")
         return get_pool(self.engine, **self.cluster_options())
-
-    def pick(self, workers: int | None, device: str) -> InlinePool | ProcessPool | RayEngine:
-        """Return the workers of ``otpt predict``."""
-        if self.engine != "ray":
-            if not self.is_local:
-                raise unknown("engine", self.engine, ["local", "ray"])
-            return local_pool(workers, device)
-        if workers is not None:
-            raise OtptError("--workers was given with --engine ray; expected --ray-actors there.")
-        return RayEngine(
-            self.ray_address,
-            actors=self.ray_actors or (1, None),
-            gpus=self.ray_gpus or 0.0,
-            cpus=1 if self.ray_cpus is None else self.ray_cpus,
-        )
-
-
-def local_pool(workers: int | None, device: str = "auto") -> InlinePool | ProcessPool:
-    """Return one process or several of this machine: the given number, or one for each GPU."""
-    gpus = [name for name in backbones.available_devices() if name.startswith("cuda:")]
-    use_all = len(gpus) > 1 and device in {"auto", "cuda"}
-    workers = workers or (len(gpus) if use_all else 1)
-    if workers == 1:
-        return InlinePool()
-    return ProcessPool(workers, gpus if use_all else None)
 
 
 def use_threads(threads: int | None) -> None:

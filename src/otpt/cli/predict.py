@@ -2,33 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Sequence
+from contextlib import closing, suppress
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Literal
 
-import numpy as np
-import numpy.typing as npt
-
-from otpt._version import __version__
-from otpt.bulk import (
-    READERS,
-    Answer,
-    ClassifierJob,
-    FeatureWorker,
-    Item,
-    Monitor,
-    Processes,
-    RowStore,
-    Worker,
-    Workers,
-    check_output,
-    read_ahead,
-    run,
-)
-from otpt.bulk import predict as write_predictions
+from otpt import bulk
+from otpt.bulk import Answer, ClassifierJob, EmbeddingJob, ImageWorker, Monitor, RowStore, check_output
 from otpt.classifier import Classifier
 from otpt.cli import options as o
 from otpt.cli.answers import TOP, BestClasses, JsonLines, OneLineEach, Printer, Silent
@@ -37,14 +19,10 @@ from otpt.data import ClassList
 from otpt.data.sources import Source
 from otpt.decision import Decision
 from otpt.errors import OtptError
-from otpt.evaluation import ProcessEngine
-from otpt.evaluation.ray import RayEngine
-from otpt.features.pipeline import embed as encode
-from otpt.images import NamedImage
-from otpt.methods import Task, refuse_features
+from otpt.methods import Task
 from otpt.prediction import Failure
-from otpt.ray import RayActors
 from otpt.views import ViewRecipe
+from otpt.workers import InlinePool, PluginFiles, Pool
 
 FEATURES_METHOD = "zero-shot"
 """Default method for files of features, which hold one view."""
@@ -150,6 +128,10 @@ class MachineOptions(o.Options):
     workers: o.Workers = None
     ray: o.RayOptions = o.RayOptions()
 
+    def open_pool(self, device: str, *, inline: bool = False) -> Pool:
+        """Return the pool; ``inline``: this process, if nothing else is asked for."""
+        return self.ray.open_pool(1 if inline and self.workers is None and self.ray.is_local else self.workers, device)
+
 
 class NotingMonitor(Monitor):
     """Progress and notes on standard error."""
@@ -221,44 +203,44 @@ def predict(
     if source.has_features:
         question = replace(question, methods=question.methods or (FEATURES_METHOD,))
         model = replace(model, chosen=model.chosen or source.metadata.get("otpt.model"))
-    records = method.read_records(class_list, {**question.keywords(), **decision.keywords()})
-    job = ClassifierJob(model.load, *records, model.device, [path.absolute() for path in method.plugin])
-    if source.has_features:
-        refuse_features(job.methods, images[0])
-    if output.explain and (source.has_features or machine.ray.engine == "ray" or (machine.workers or 1) > 1):
-        raise OtptError("--explain needs images and this process; leave --workers and --engine ray out.")
+    task, protocol, records = method.read_records(class_list, {**question.keywords(), **decision.keywords()})
+    plugins = PluginFiles(method.plugin)
+    job = ClassifierJob(plugins, model.load, task, protocol, records, model.device, machine.threads)
+    pool = machine.open_pool(model.device, inline=output.explain)
+    job = bulk.fit_job(job, source, pool)
+    if output.explain and (source.has_features or not pool.inline):
+        raise OtptError("--explain needs images and this process; leave --workers and --engine out.")
     o.use_threads(machine.threads)
     decision.note_promises(job.decision)
-    return _predict(source, job, output, machine)
+    monitor = AnswerMonitor(output.printer(source, job))
+    with pool, closing(monitor.printer):
+        classifier = _loaded_classifier(job, pool) if output.explain else None
+        total = _predict(source, job, pool, output, monitor)
+    if classifier is not None:
+        _explain(classifier, source, _maps_folder(output.out))
+    monitor.note_rejected(total - monitor.failed)
+    return _say_failed(monitor.failed, total)
 
 
-def _predict(source: Source, job: ClassifierJob, output: OutputOptions, machine: MachineOptions) -> int:
-    """Predict, print and write all images; returns the exit code."""
-    with ExitStack() as stack:
-        workers = _start_workers(job, source, replace(machine, workers=1) if output.explain else machine, stack)
-        monitor = AnswerMonitor(output.printer(source, job))
-        stack.callback(monitor.printer.close)
-        if output.out is None:
-            for image, answer in run(workers, source, monitor):
-                monitor.answered(image.name, answer)
-            total, failed = monitor.answers, monitor.failed
-        else:
-            result = write_predictions(
-                job,
-                source,
-                output.out,
-                workers=workers,
-                top=output.top,
-                overwrite=output.overwrite,
-                progress=monitor,
-            )
-            total, failed = result.images, result.failed
-        if output.explain and isinstance(workers, Worker):
-            _explain(workers.classifier, source, _maps_folder(output.out))
-    if output.out is not None:
-        (say if output.json else print)(_describe_file(output.out, total, failed))
-    monitor.note_rejected(total - failed)
-    return _say_failed(failed, total)
+def _predict(source: Source, job: ClassifierJob, pool: Pool, output: OutputOptions, monitor: AnswerMonitor) -> int:
+    """Predict, print and write all images; returns their number."""
+    if output.out is None:
+        for image, answer in bulk.run(job, source, pool, monitor):
+            monitor.answered(image.name, answer)
+        return monitor.answers
+    result = bulk.predict(
+        job, source, output.out, pool=pool, top=output.top, overwrite=output.overwrite, progress=monitor
+    )
+    (say if output.json else print)(_describe_file(output.out, result.images, result.failed))
+    return result.images
+
+
+def _loaded_classifier(job: ClassifierJob, pool: Pool) -> Classifier:
+    """Return the classifier of the worker in this process."""
+    assert isinstance(pool, InlinePool)
+    worker = pool.worker(job)
+    assert isinstance(worker, ImageWorker)
+    return worker.classifier
 
 
 def _describe_file(out: str, total: int, failed: int) -> str:
@@ -276,7 +258,7 @@ def embed(
     dtype: Annotated[Literal["float32", "float16"], o.option("type of the stored numbers")] = "float32",
     reading: SourceOptions = SourceOptions(),
     seed: o.Seed = 0,
-    threads: o.Threads = None,
+    machine: MachineOptions = MachineOptions(),
     model: o.ModelOptions = o.ModelOptions(),
 ) -> int:
     """Encode images and write unit features, with the columns id, feature and error. 'otpt predict' and 'otpt evaluate'
@@ -285,54 +267,21 @@ def embed(
 
     otpt embed photos/ --backbone ViT-B-16/openai --out features.parquet
     """
-    if check_output(out).endswith((".csv", ".jsonl")):
-        raise OtptError(f"Features cannot be written to {out!r}; expected .parquet or a folder.")
-    source = reading.open(images)
-    if source.has_features:
-        raise OtptError(f"{images[0]!r} already holds features; expected images.")
-    recipe = ViewRecipe(n_views=views)
-    o.use_threads(threads)
-    backbone = model.load()
-    facts = {"backbone": backbone.fingerprint, "views": recipe.key, "seed": str(seed), "dtype": dtype}
-    job = {"version": __version__, **facts, "precision": model.precision}
-    metadata = {f"otpt.{name}": value for name, value in {"model": model.backbone, **facts}.items()}
-
-    def encoded(items: Iterator[Item]) -> Iterator[npt.NDArray[np.floating] | OtptError]:
-        waiting = (item for item in items if isinstance(item, NamedImage))
-        return encode(
-            backbone, read_ahead(waiting) if source.is_remote else waiting, recipe, seed=seed, workers=threads
-        )
-
-    with RowStore(out, job, key="id", overwrite=overwrite, metadata=metadata) as store:
-        for image, feature in run(encoded, source, NotingMonitor(log=say), store):
-            row: dict[str, object] = {"id": image.name, "feature": None, "error": None}
-            if isinstance(feature, OtptError):
-                row["error"] = str(feature)
-            else:
-                row["feature"] = feature.astype(dtype)
-            store.write([row], stamp=image.stamp)
-    print(f"The features of {plural(store.done - store.failed, 'image')} are in {out!r}.")
-    return _say_failed(store.failed, store.done)
-
-
-def _start_workers(job: ClassifierJob, source: Source, machine: MachineOptions, stack: ExitStack) -> Workers:
-    """Return the workers: this process, several, or actors of Ray; ``stack`` ends them."""
-    engine = machine.ray.pick(machine.workers, job.device)
-    elsewhere = isinstance(engine, (RayEngine, ProcessEngine))
-    if elsewhere and (source.has_features or source.reads_standard_input):
-        what = "Features are classified" if source.has_features else "Standard input, -, is read"
-        raise OtptError(f"{what} in this process; leave --engine ray and --workers out.")
-    if source.has_features:
-        return FeatureWorker(job, source.metadata)
-    if isinstance(engine, RayEngine):
-        actors = RayActors(job, engine, machine.threads)
-        stack.callback(actors.close)
-        return actors
-    if isinstance(engine, ProcessEngine):
-        processes = Processes(job, engine.workers, engine.devices, machine.threads)
-        stack.callback(processes.close)
-        return processes
-    return Worker(job, threads=machine.threads, readers=READERS if source.is_remote else 0)
+    check_output(out)
+    job = EmbeddingJob(model.load, ViewRecipe(n_views=views), seed, model.device, machine.threads)
+    o.use_threads(machine.threads)
+    result = bulk.embed(
+        job,
+        reading.open(images),
+        out,
+        pool=machine.open_pool(model.device),
+        dtype=dtype,
+        metadata={"otpt.model": model.backbone},
+        overwrite=overwrite,
+        progress=NotingMonitor(log=say),
+    )
+    print(f"The features of {plural(result.images - result.failed, 'image')} are in {out!r}.")
+    return _say_failed(result.failed, result.images)
 
 
 def _say_failed(failed: int, total: int) -> int:

@@ -16,14 +16,12 @@ from otpt.evaluation.request import Evaluation
 from otpt.evaluation.sweeps import sweep_method
 from otpt.evaluation.systems import EvaluationSystem
 from otpt.progress import Progress, duration
-from otpt.workers import ProcessPool as ProcessEngine
 
 __all__ = [
     "Evaluation",
     "EvaluationSystem",
     "Evaluator",
     "Execution",
-    "ProcessEngine",
     "Progress",
     "Result",
     "calibrate_run",
