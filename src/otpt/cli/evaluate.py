@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -19,7 +18,7 @@ from otpt.cli.summaries import INCOMPLETE, frame_rows, print_summary
 from otpt.cli.terminal import Stopped, command_line, note, print_json, say
 from otpt.data import Dataset, FeatureDataset, classes_without_images, find_entry
 from otpt.errors import OtptError
-from otpt.evaluation import Evaluation, EvaluationSystem, Progress, Result, duration, sweep_method
+from otpt.evaluation import Evaluation, EvaluationSystem, Execution, Progress, Result, duration, sweep_method
 from otpt.evaluation.request import DEFAULT_METHODS
 from otpt.evaluation.sweeps import IMAGENET_80, parse_values, read_templates, template_prompt
 from otpt.methods import MULTI_LABEL, Method, preparer_of
@@ -87,43 +86,38 @@ class EvaluationOptions(o.Options):
         groups = (self, self.run, self.data, self.method, decision)
         values = {name: value for group in groups for name, value in group.keywords().items()}
         request = Evaluation(**{**values, "methods": methods, **changes})
-        run = replace(self.run, workers=None, threads=None, json=False, retry_unreadable=False)
-        options = replace(self, run=run, cache=o.CacheOptions(), ray=o.RayOptions())
-        folder = out or _default_folder(
-            self.model.backbone, (datasets, methods, multi_label, changes, decision, options)
-        )
-        if folder.is_file() or (folder.suffix.lower() in _FILES and not folder.is_dir()):
-            raise OtptError(
-                f"The run cannot go to {str(folder)!r}, a file; expected a folder, such as "
-                f"runs/{folder.stem}. 'otpt metrics RUN -o {folder.stem}.csv' writes its numbers to a file."
-            )
+        folder = out or self._default_folder((datasets, methods, multi_label, changes, decision))
+        _check_folder(folder)
         pool = self.ray.open_pool(self.run.workers, self.model.device)
         o.use_threads(self.run.threads)
         loaded = [self.data.load(spec, multi_label=multi_label) for spec in datasets]
         decision.note_promises(request.decision)
         note_cautions(request.run_methods, [dataset.name for dataset in loaded])
         note_missing_classes(loaded, request.limit)
+        execution = Execution(
+            cache=self.cache.open(),
+            pool=pool,
+            progress=Progress(log=say),
+            device=self.model.device,
+            threads=self.run.threads,
+            plugins=tuple(path.absolute() for path in self.method.plugin),
+            command=command_line(),
+            retry_unreadable=self.run.retry_unreadable,
+        )
         try:
             return evaluation.evaluate(
-                loaded,
-                _model_loader(self.model, loaded, methods),
-                request,
-                out=folder,
-                cache=self.cache.open(),
-                pool=pool,
-                progress=Progress(log=say),
-                device=self.model.device,
-                threads=self.run.threads,
-                plugins=[path.absolute() for path in self.method.plugin],
-                command=command_line(),
-                retry_unreadable=self.run.retry_unreadable,
+                loaded, _model_loader(self.model, loaded, methods), request, out=folder, execution=execution
             )
         except KeyboardInterrupt:
-            state = "nothing was finished yet."
-            with suppress(OtptError):
-                done, total = Run(folder).progress()
-                state = f"{done} of {total} images are finished in {str(folder)!r}."
-            raise Stopped(f"; {state} Repeat the command to continue.") from None
+            raise Stopped(f"; {_finished(folder)} Repeat the command to continue.") from None
+
+    def _default_folder(self, decisive: object) -> Path:
+        """Return a folder in runs/, the same for commands that give the same numbers."""
+        run = replace(self.run, workers=None, threads=None, json=False, retry_unreadable=False)
+        options = replace(self, run=run, cache=o.CacheOptions(), ray=o.RayOptions())
+        digest = hashlib.sha256(repr((decisive, options)).encode()).hexdigest()[:8]
+        slug = re.sub(r"[^A-Za-z0-9.-]+", "-", self.model.backbone).strip("-.") or "model"
+        return Path("runs") / f"{slug[-60:]}-{digest}"
 
     def _check_datasets(self, datasets: Sequence[str]) -> None:
         if not datasets:
@@ -157,14 +151,25 @@ def evaluate(
     """
     default = (MULTI_LABEL,) if multi_label else DEFAULT_METHODS
     chosen = options.method.methods(methods or default)
-    if not multi_label:
-        result = options.evaluate(datasets, chosen, out=out, decision=decision)
-        return print_result(result, as_json=options.run.json)
+    if multi_label:
+        return _evaluate_labels(datasets, chosen, out, options, decision)
+    result = options.evaluate(datasets, chosen, out=out, decision=decision)
+    return print_result(result, as_json=options.run.json)
+
+
+def _evaluate_labels(
+    datasets: Sequence[str],
+    methods: Sequence[Method],
+    out: Path | None,
+    options: EvaluationOptions,
+    decision: o.DecisionOptions,
+) -> int:
+    """Evaluate several labels per image, and print or write the metrics of all labels and of each."""
     file = out if out is not None and out.suffix.lower() in FILES else None
     if file is not None and (file.is_dir() or not file.absolute().parent.is_dir()):
         raise OtptError(f"Cannot write {str(file)!r}; expected a new file in an existing folder.")
     folder = out if file is None else None
-    result = options.evaluate(datasets, chosen, out=folder, decision=decision, multi_label=True)
+    result = options.evaluate(datasets, methods, out=folder, decision=decision, multi_label=True)
     show_labels([result.run], out=file, as_json=options.run.json, title=", ".join(datasets))
     if not options.run.json:
         print(f"\nRows and metrics are in {str(result.run.folder)!r}.")
@@ -259,11 +264,22 @@ def note_missing_classes(datasets: Sequence[Dataset], limit: int | None) -> None
             note(f"{dataset.name}: a limit of {limit} leaves {count} of {classes} classes without an image")
 
 
-def _default_folder(backbone: str, decisive: object) -> Path:
-    """Return a folder in runs/, the same for commands that give the same numbers."""
-    digest = hashlib.sha256(repr(decisive).encode()).hexdigest()[:8]
-    slug = re.sub(r"[^A-Za-z0-9.-]+", "-", backbone).strip("-.") or "model"
-    return Path("runs") / f"{slug[-60:]}-{digest}"
+def _check_folder(folder: Path) -> None:
+    """Raise an :class:`OtptError` for a run folder that looks like a file."""
+    if folder.is_file() or (folder.suffix.lower() in _FILES and not folder.is_dir()):
+        raise OtptError(
+            f"The run cannot go to {str(folder)!r}, a file; expected a folder, such as "
+            f"runs/{folder.stem}. 'otpt metrics RUN -o {folder.stem}.csv' writes its numbers to a file."
+        )
+
+
+def _finished(folder: Path) -> str:
+    """Return a sentence on how much of a run is finished."""
+    try:
+        done, total = Run(folder).progress()
+    except OtptError:
+        return "nothing was finished yet."
+    return f"{done} of {total} images are finished in {str(folder)!r}."
 
 
 @dataclass(frozen=True)

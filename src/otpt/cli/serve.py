@@ -13,7 +13,7 @@ from otpt.cli import options as o
 from otpt.cli.terminal import note
 from otpt.data import ClassList, read_class_list
 from otpt.errors import OtptError
-from otpt.methods import DEFAULT_METHOD
+from otpt.records import Frozen
 from otpt.serve import Limits, Service, ServiceConfig, create_app
 from otpt.serve.config import read_folder, read_token
 from otpt.serve.replicas import start_replicas
@@ -26,18 +26,20 @@ _UNITS = {"bytes": ("MiB", _MIB), "pixels": ("million pixels", 1_000_000)}
 """Units of options, by the unit that begins the description of a limit."""
 
 
-def _unit(field: str) -> tuple[str, str, int]:
+def _unit(record: type[Frozen], field: str) -> tuple[str, str, int]:
     """Return the description of a limit without its unit, the unit of its option, and that unit in numbers."""
-    word, _, rest = (Limits.model_fields[field].description or "").partition(" ")
+    word, _, rest = (record.model_fields[field].description or "").partition(" ")
     unit, size = _UNITS.get(word, (word, 1))
     return rest, unit, size
 
 
-def _limit(field: str, name: str) -> Parameter:
-    """Return the option of a limit."""
-    rest, unit, size = _unit(field)
-    default = Limits.model_fields[field].default / size
-    return o.option(f"{unit} {rest} (default: {default:g})", name, validator=validators.Number(gt=0, lt=1e9))
+def _limit(field: str, name: str, record: type[Frozen] = Limits) -> Parameter:
+    """Return the option of a limit, in the unit of the option."""
+    rest, unit, size = _unit(record, field)
+    default = record.model_fields[field].default / size
+    at_least_one = any(getattr(bound, "gt", None) == 0 for bound in record.model_fields[field].metadata)
+    bounds = validators.Number(gt=0, lt=1e9) if at_least_one else validators.Number(gte=0, lt=1e9)
+    return o.option(f"{unit} {rest} (default: {default:g})", name, validator=bounds)
 
 
 @o.option_group("Limits")
@@ -56,16 +58,16 @@ class LimitOptions(o.Options):
     share: Annotated[float | None, _limit("share", "--share")] = None
     arrival: Annotated[float | None, _limit("arrival", "--arrival")] = None
     seconds: Annotated[float | None, _limit("seconds", "--seconds")] = None
-    text_cache: Annotated[float, o.option("MiB of prepared class lists in memory", at_least=0)] = 2048
+    text_cache: Annotated[float | None, _limit("text_cache", "--text-cache", ServiceConfig)] = None
 
-    def limits(self) -> Limits:
-        """Return the limits, in bytes and pixels."""
+    def values(self, record: type[Frozen]) -> dict[str, object]:
+        """Return the given limits that are fields of a record, in bytes and pixels."""
         values: dict[str, object] = {}
         for name, value in self.given().items():
-            if name in Limits.model_fields and isinstance(value, (int, float)):
-                *_, size = _unit(name)
+            if name in record.model_fields and isinstance(value, (int, float)):
+                *_, size = _unit(record, name)
                 values[name] = round(value * size) if size > 1 else value
-        return Limits(**values)
+        return values
 
 
 @o.option_group("Options")
@@ -97,9 +99,9 @@ class ServiceOptions(o.Options):
         tuple[str, ...],
         o.option("class lists of files: @pets.txt is 'pets', @DIR all *.txt of a folder", metavar="@FILE"),
     ] = ()
-    methods: Annotated[str, o.methods("default method of requests")] = DEFAULT_METHOD
-    views: Annotated[int, o.option("default number of views")] = 64
-    seed: Annotated[int, o.seeds("default seed of the views")] = 0
+    method: Annotated[str | None, o.setting(ServiceConfig, "method", "--methods", "--method", metavar="NAME")] = None
+    views: Annotated[int | None, o.setting(ServiceConfig, "views")] = None
+    seed: Annotated[int | None, o.setting(ServiceConfig, "seed", "--seeds", "--seed")] = None
     calibration: Annotated[
         Path | None, o.option("folder of files of 'otpt calibrate': DIR/pets.json", metavar="DIR")
     ] = None
@@ -111,21 +113,15 @@ class ServiceOptions(o.Options):
 
     def config(self, limits: LimitOptions) -> ServiceConfig:
         """Return the configuration of the service."""
-        return ServiceConfig(
-            models=_named_models(self.backbone),
-            device=self.device,
-            precision=self.precision,
-            compile=self.compile,
-            method=self.methods,
-            views=self.views,
-            seed=self.seed,
-            classes=_class_lists(self.classes),
-            calibrations=self.calibration,
-            text_cache=int(limits.text_cache * _MIB),
-            limits=limits.limits(),
-            hosts=self.allow_urls,
-            threads=self.threads,
-        )
+        values = {name: value for name, value in self.given().items() if name in ServiceConfig.model_fields}
+        further = {
+            "models": _named_models(self.backbone),
+            "classes": _class_lists(self.classes),
+            "calibrations": self.calibration,
+            "hosts": self.allow_urls,
+            "limits": Limits(**limits.values(Limits)),
+        }
+        return ServiceConfig(**values, **limits.values(ServiceConfig), **further)
 
 
 def serve(

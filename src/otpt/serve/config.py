@@ -53,9 +53,9 @@ class ServiceConfig(Frozen):
     device: str = "auto"
     precision: str = "float32"
     compile: bool = False
-    method: str = Field(DEFAULT_METHOD, description="default method of requests")
-    views: int = Field(64, ge=1, description="default number of views")
-    seed: int = Field(0, ge=0, lt=1 << 63, description="default seed of the views")
+    method: str = Field(DEFAULT_METHOD, description="method of requests that name none")
+    views: int = Field(64, ge=1, description="number of views of requests that set none")
+    seed: int = Field(0, ge=0, lt=1 << 63, description="seed of the views of requests that set none")
     classes: Mapping[str, ClassList] | Path = Field(
         default_factory=dict, description="class lists by name, or a folder of them"
     )
