@@ -17,7 +17,8 @@ from otpt.bulk.stamps import stamp_of
 from otpt.bulk.store import RowStore
 from otpt.bulk.writers import check_output
 from otpt.classifier import Classifier
-from otpt.data.sources import Source, SourceError, open_source
+from otpt.data import open_source
+from otpt.data.sources import Source, SourceError
 from otpt.errors import OtptError
 from otpt.features.inputs import image_inputs
 from otpt.images import NamedImage

@@ -15,7 +15,7 @@ from otpt.classifier import Classifier
 from otpt.cli import options as o
 from otpt.cli.answers import TOP, BestClasses, JsonLines, OneLineEach, Printer, Silent
 from otpt.cli.terminal import note, plural, say
-from otpt.data import ClassList
+from otpt.data import ClassList, open_source
 from otpt.data.sources import Source
 from otpt.decision import Decision
 from otpt.errors import OtptError
@@ -35,7 +35,7 @@ Images = Annotated[
     str,
     o.option(
         "image files, folders, patterns, @LIST files, tar shards, .parquet, .arrow or .csv tables, hf:NAME, addresses "
-        "(https://, s3://, gs://, hf:// …), features of 'otpt embed', or - for standard input",
+        "(https://, s3://, gs://, hf:// …), data sets, features of 'otpt embed', or - for standard input",
         metavar="IMAGE",
     ),
 ]
@@ -58,9 +58,13 @@ class QuestionOptions(o.Options):
     examples: Annotated[Path | None, o.setting(Task, "examples", group=_QUESTIONS, metavar="FOLDER")] = None
     threshold: Annotated[float | None, o.setting(Decision, "threshold", group=_QUESTIONS)] = None
 
-    def class_list(self) -> ClassList | None:
+    def class_list(self, source: Source) -> ClassList | None:
         """Return the class list; ``OtptError`` if there are neither classes nor what they could be taken from."""
         class_list = o.read_classes(self.classes, unique=False)
+        if class_list is None and len(source.datasets) == 1:
+            (dataset,) = source.datasets.values()
+            note(f"The classes are the {len(dataset.class_names)} of {dataset.name}.")
+            return ClassList(dataset.class_names, dataset.class_names)
         if class_list is None and self.examples is None and self.groups is None:
             raise OtptError("No class names were given; name some after --classes, or write --classes @FILE.")
         return class_list
@@ -111,13 +115,14 @@ class SourceOptions(o.Options):
     """How images are found in tables and data sets."""
 
     column: Annotated[str | None, o.option("column of tables that holds bytes, paths or addresses of images")] = None
-    split: Annotated[str, o.option("split of Hugging Face data sets")] = "test"
+    split: Annotated[str, o.option("split of Hugging Face and registered data sets")] = "test"
+    data: o.Data = None
 
     def open(self, words: Sequence[str]) -> Source:
         """Open the images; mistakes in their names are reported before a large model is loaded."""
         if not words:
             raise OtptError("No IMAGE was given; write image files, folders, addresses or - right after the command.")
-        return Source(words, column=self.column, split=self.split)
+        return open_source(*words, column=self.column, split=self.split, root=self.data)
 
 
 @o.option_group("Options")
@@ -197,8 +202,8 @@ def predict(
     """
     if output.out is not None:
         check_output(output.out)
-    class_list = question.class_list()
     source = reading.open(images)
+    class_list = question.class_list(source)
     method.load_plugins()
     if source.has_features:
         question = replace(question, methods=question.methods or (FEATURES_METHOD,))

@@ -5,12 +5,14 @@
 | ``dtd``, ``imagenet-v2``, ``imagenet-c/fog/3``, … | a registered set, found under ``root`` in a known layout |
 | ``emoji/animals``, … | the bench, drawn on the fly |
 | a folder | one sub-folder per class, or images and ``labels.csv`` |
-| ``x.csv``, ``x.parquet`` | a table of path and label |
-| ``x-{000..009}.tar`` | webdataset shards |
+| ``photos/*/1*.jpg``, ``@list.txt``, ``s3://bucket/photos`` | files whose folder is their class |
+| ``x.csv``, ``x.parquet``, ``x.arrow`` | a table of path, address or bytes, and label |
+| ``x-{000..009}.tar`` | WebDataset shards with labels |
 | ``hf:owner/name`` | a Hugging Face data set |
 | ``x.npz``, ``x.parquet`` with a column ``feature`` | features instead of images (:mod:`otpt.data.features`) |
 
-A registered name wins over a folder of the same name; write ``./dtd`` for the folder.
+A registered name wins over a folder of the same name; write ``./dtd`` for the folder. Without labels, the same
+words are the images of :func:`open_source`.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ from otpt.data.classes import ClassList, ClassSource, class_list_of, read_class_
 from otpt.data.dataset import Conventions, Dataset, NoSuchSplit, Sample, classes_without_images, stratified
 from otpt.data.emoji import emoji_dataset, emoji_entries
 from otpt.data.features import FeatureDataset, feature_dataset, read_features
+from otpt.data.labelled import source_dataset
 from otpt.data.own import (
+    PATHS,
     TABLE_SUFFIXES,
     as_dataset,
     hub_dataset,
@@ -50,7 +54,7 @@ from otpt.data.registered import (
     register_reader,
     registered_dataset,
 )
-from otpt.data.sources import FEATURE, is_shards, open_source, table_columns
+from otpt.data.sources import FEATURE, TABLES, Source, is_pattern, is_remote, is_shards, table_columns
 from otpt.errors import OtptError, unknown
 from otpt.folders import IMAGE_SUFFIXES
 
@@ -133,6 +137,10 @@ def load_dataset(
         return registered_dataset(entry, root, split, listed, official_names=official_names)
     if spec.startswith("hf:"):
         return hub_dataset(spec.removeprefix("hf:"), split=split, classes=listed)
+    if _is_other_source(spec):
+        if split != "test":
+            raise NoSuchSplit(f"{spec!r} has no splits such as {split!r}; pass each split as a separate data set.")
+        return source_dataset(spec, listed)
     path = Path(os.path.expanduser(spec))
     if root is not None and not os.path.exists(path) and os.path.exists(root / path):
         path = root / path
@@ -146,7 +154,12 @@ def load_dataset(
     if os.path.isdir(path):
         return image_folder(path, listed)
     if suffix in TABLE_SUFFIXES:
+        columns = table_columns(str(path)) if suffix == ".parquet" else []
+        if columns and not any(name.lower() in PATHS for name in columns):
+            return source_dataset(str(path), listed)  # of bytes or addresses
         return table_dataset(path, root, listed)
+    if suffix in TABLES and path.is_file():
+        return source_dataset(str(path), listed)
     if os.path.exists(path) or len(path.parts) > 1:
         raise OtptError(
             f"There is no data set at {spec!r}; expected a folder of class folders, a table "
@@ -154,3 +167,32 @@ def load_dataset(
         )
     error = unknown("data set", spec, [entry.name for entry in list_datasets()])
     raise OtptError(f"{error} For other images give a folder of class folders, a CSV or hf:OWNER/NAME.")
+
+
+def open_source(*words: str, column: str | None = None, split: str = "test", root: str | Path | None = None) -> Source:
+    """Open folders, patterns, lists, shards, tables, data sets and addresses of images.
+
+    Args:
+        words: what holds the images; see :mod:`otpt.data.sources`.
+        column: column of tables that holds the images; a known name by default.
+        split: of Hugging Face and registered data sets.
+        root: folder that holds the registered data sets.
+
+    >>> next(iter(open_source("photos/"))).id  # doctest: +SKIP
+    'photos/cat.jpg'
+    >>> next(iter(open_source("emoji/food"))).id.startswith("emoji/food/")
+    True
+    """
+    datasets = {}
+    for word in map(str, words):
+        registered = word.startswith("emoji/") or find_entry(word) is not None
+        if registered and (root is not None or not os.path.lexists(word)):
+            datasets[word] = load_dataset(word, root=root, split=split)
+    return Source([str(word) for word in words], column=column, split=split, datasets=datasets)
+
+
+def _is_other_source(spec: str) -> bool:
+    """Return whether a spec is a list, a pattern, or an address other than of shards."""
+    if is_shards(spec):
+        return False
+    return spec.startswith("@") or is_remote(spec) or (is_pattern(spec) and not os.path.lexists(spec))

@@ -9,7 +9,7 @@ import os
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Self
 
@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from otpt.errors import OtptError, unknown
 from otpt.files import Json
-from otpt.images import ImageSource
+from otpt.images import ImageSource, LocalFile
 
 DEFAULT_PROMPT = "a photo of a"
 FAMILIES = ("fine-grained", "shift")
@@ -191,6 +191,12 @@ class Dataset:
             reason = " ".join(str(error).split()).rstrip(".")
             shown = f"{type(error).__name__}: {reason}" if reason else type(error).__name__
             raise OtptError(f"Cannot get the image {self.ids[index]!r} of {self.name!r} ({shown}).") from error
+
+    def reader(self, index: int) -> Callable[[], ImageSource]:
+        """Return a function that returns image ``index``, for files without the data set."""
+        if isinstance(self._images, FilesBelow):
+            return LocalFile(str(self._images(self._positions[index])))
+        return partial(self.source, index)
 
     def labels_of(self, index: int) -> tuple[int, ...]:
         """Return all labels of image ``index``."""

@@ -21,6 +21,7 @@ from otpt.data.sources import (
     expand_braces,
     hub_class_names,
     hub_table,
+    is_remote,
     tar_members,
     undecoded,
     undecoded_image,
@@ -210,35 +211,36 @@ class ReaderTable:
 
 
 def shard_dataset(spec: str, root: Path | None = None, classes: ClassList | None = None) -> Dataset:
-    """Read WebDataset shards, with ``{000..009}`` and ``{a,b}`` expanded; images are read by offset when needed.
+    """Read WebDataset shards, with ``{000..009}`` and ``{a,b}`` expanded.
+
+    Images of local shards are read by offset when needed; those of compressed or remote shards stay in memory.
 
     A sample is the members of one name up to the first dot: ``0001.jpg`` and ``0001.cls`` (a number), ``0001.txt``
     (a class name) or ``0001.json`` (``{"label": …}``).
     """
-    shards = [Path(os.path.expanduser(name)) for name in expand_braces(spec)]
-    if root is not None and not os.path.exists(shards[0]):
-        shards = [Path(os.path.expanduser(root)) / shard for shard in shards]
-    missing = [str(shard) for shard in shards if not os.path.isfile(shard)]
-    if missing or shards[0].suffix != ".tar":
-        raise OtptError(
-            f"{spec!r} are not all tar files without compression (missing: {shortened(missing) or 'none'}); check the "
-            "path, and unpack .gz shards."
-        )
-    samples = [(f"{shard.name}/{key}", *sample) for shard in shards for key, sample in _samples(shard)]
+    shards = [os.path.expanduser(name) for name in expand_braces(spec)]
+    if root is not None and not is_remote(spec) and not os.path.exists(shards[0]):
+        shards = [str(Path(os.path.expanduser(root)) / shard) for shard in shards]
+    missing = [] if is_remote(spec) else [shard for shard in shards if not os.path.isfile(shard)]
+    if missing:
+        raise OtptError(f"{spec!r} are not all tar files (missing: {shortened(missing)}); check the path.")
+    samples = [(f"{os.path.basename(shard)}/{key}", *sample) for shard in shards for key, sample in _samples(shard)]
     if not samples:
         raise OtptError(f"The shards {spec!r} hold no images.")
     ids, readers, labels = zip(*samples, strict=True)
-    listed, resolved = resolve_labels(labels, classes or find_class_list(shards[0].parent), f"The shards {spec!r}")
-    name = re.sub(r"[-_.]*(\{[^}]*\})[-_.]*", "", Path(spec).name).removesuffix("tar").rstrip(".") or "shards"
-    origin = origin_of(shards[0].parent / Path(spec).name)
+    class_list = classes or (None if is_remote(spec) else find_class_list(Path(shards[0]).parent))
+    listed, resolved = resolve_labels(labels, class_list, f"The shards {spec!r}")
+    file_name = re.sub(r"\.(tar|tar\.gz|tgz)$", "", os.path.basename(spec), flags=re.IGNORECASE)
+    name = re.sub(r"[-_.]*(\{[^}]*\})[-_.]*", "", file_name).rstrip(".") or "shards"
+    origin = spec if is_remote(spec) else origin_of(Path(shards[0]).parent / os.path.basename(spec))
     return own_dataset(name, listed, ids, resolved, ReaderTable(readers), origin=origin)
 
 
-def _samples(shard: Path) -> Iterator[tuple[str, tuple[Callable[[], bytes], str]]]:
+def _samples(shard: str) -> Iterator[tuple[str, tuple[Callable[[], bytes], str]]]:
     """Yield key, image and label of each sample of a shard."""
     images: dict[str, Callable[[], bytes]] = {}
     labels: dict[tuple[str, str], Callable[[], bytes]] = {}
-    for name, read in tar_members(str(shard), IMAGE_SUFFIXES.union(_LABEL_SUFFIXES)):
+    for name, read in tar_members(shard, IMAGE_SUFFIXES.union(_LABEL_SUFFIXES)):
         folder, slash, file = name.rpartition("/")
         stem, _, suffix = file.partition(".")
         key, ending = folder + slash + stem, f".{suffix.lower()}"
@@ -246,18 +248,17 @@ def _samples(shard: Path) -> Iterator[tuple[str, tuple[Callable[[], bytes], str]
             labels[key, ending] = read
         elif ending in IMAGE_SUFFIXES:
             if key in images:
-                raise OtptError(f"In the shard {str(shard)!r}, {key!r} has two images; expected one per sample.")
+                raise OtptError(f"In the shard {shard!r}, {key!r} has two images; expected one per sample.")
             images[key] = read
     for key, image in images.items():
         ending = next((suffix for suffix in _LABEL_SUFFIXES if (key, suffix) in labels), "")
         if not ending:
-            raise OtptError(f"In the shard {str(shard)!r}, {key!r} has no label; expected {key}.cls, .txt or .json.")
+            raise OtptError(f"In the shard {shard!r}, {key!r} has no label; expected {key}.cls, .txt or .json.")
         try:
             yield key, (image, _label(labels[key, ending](), ending))
         except ValueError as error:
             raise OtptError(
-                f"In the shard {str(shard)!r}, {key + ending} holds no label ({error}); expected text, or JSON with "
-                "'label'."
+                f"In the shard {shard!r}, {key + ending} holds no label ({error}); expected text, or JSON with 'label'."
             ) from None
 
 

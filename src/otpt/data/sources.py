@@ -9,6 +9,7 @@
 | ``x-{000..009}.tar``, ``x.tar.gz`` | the members of tar shards (WebDataset), in their order |
 | ``x.parquet``, ``x.arrow``, ``x.csv`` | the rows of a table with a column of bytes, paths or addresses |
 | ``hf:owner/name@configuration`` | a split of a Hugging Face data set |
+| ``emoji/food``, ``dtd`` | a registered data set, by :func:`otpt.data.open_source` |
 
 Addresses (``s3://``, ``gs://``, ``hf://`` …) are read by fsspec.
 """
@@ -27,6 +28,7 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property, partial
 from itertools import chain, count
+from types import MappingProxyType
 from typing import IO, NamedTuple, Protocol, TypeVar, overload
 
 import numpy as np
@@ -35,7 +37,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from fsspec.core import url_to_fs
 from pyarrow import parquet
 
-from otpt.data.dataset import NoSuchSplit
+from otpt.data.dataset import Dataset, NoSuchSplit
 from otpt.errors import OtptError
 from otpt.folders import IMAGE_SUFFIXES, images_below, sort_names
 from otpt.images import ImageFeatures, ImageSource, LocalFile, NamedImage, is_url
@@ -130,13 +132,22 @@ class Source:
         words: see the module.
         column: of tables, that holds the images; a known name by default.
         split: of Hugging Face data sets.
+        datasets: data sets by the word that stands for their images.
     """
 
-    def __init__(self, words: Sequence[str], *, column: str | None = None, split: str = "test") -> None:
+    def __init__(
+        self,
+        words: Sequence[str],
+        *,
+        column: str | None = None,
+        split: str = "test",
+        datasets: Mapping[str, Dataset] = MappingProxyType({}),
+    ) -> None:
         if words.count(STANDARD_INPUT) > 1:
             raise OtptError("Standard input (-) was given twice, but it contains one image; remove one of them.")
         self._words = [os.path.expanduser(word) for word in words]
         self._column, self._split = column, split
+        self.datasets = datasets
         addresses = [word for word in self._words if is_remote(word)]
         for word in [] if self.has_features else self._words:  # fail early
             if word not in addresses[_CHECKED:] and next(self._items(word, check=True), None) is None:
@@ -194,7 +205,10 @@ class Source:
 
     def _items(self, word: str, *, check: bool = False, listed: bool = False) -> Iterator[NamedImage]:
         """Yield the images of a word; ``listed`` words are not looked up."""
-        if word == STANDARD_INPUT:
+        if word in self.datasets:
+            dataset = self.datasets[word]
+            yield from (NamedImage(f"{word}/{dataset.ids[i]}", dataset.reader(i)) for i in range(len(dataset)))
+        elif word == STANDARD_INPUT:
             yield NamedImage(word, sys.stdin.buffer.read)
         elif word.startswith("hf:") and not word.startswith("hf://"):
             yield from _hugging_face(word, self._split, self._column)
@@ -204,11 +218,11 @@ class Source:
         elif is_shards(word):
             for shard in [word] if _exists(word) else _shards(word):
                 yield from (NamedImage(f"{shard}/{name}", read) for name, read in tar_members(shard))
-        elif _suffix(word) in TABLES and not _is_pattern(word):
+        elif is_table(word):
             yield from _rows(word, self._column)
         elif listed or (is_url(word) and not word.endswith("/")):
             yield _one(word)
-        elif _is_pattern(word) and not _exists(word):
+        elif is_pattern(word) and not _exists(word):
             for match in _matches(word):
                 yield from self._items(match)
         elif _is_folder(word):
@@ -218,15 +232,6 @@ class Source:
             raise OtptError(f"There is no image or folder {word!r}; check the path.")
         else:
             yield _one(word)
-
-
-def open_source(*words: str, column: str | None = None, split: str = "test") -> Source:
-    """Open folders, patterns, lists, shards, tables, data sets and addresses of images; see the module.
-
-    >>> next(iter(open_source("photos/"))).id  # doctest: +SKIP
-    'photos/cat.jpg'
-    """
-    return Source([str(word) for word in words], column=column, split=split)
 
 
 def is_remote(word: str) -> bool:
@@ -290,8 +295,14 @@ def _suffix(word: str) -> str:
     return os.path.splitext(word.partition("?")[0] if is_url(word) else word)[1].lower()
 
 
-def _is_pattern(word: str) -> bool:
+def is_pattern(word: str) -> bool:
+    """Return whether a word has wildcards."""
     return not is_url(word) and glob.has_magic(word)
+
+
+def is_table(word: str) -> bool:
+    """Return whether a word is the path or address of a table."""
+    return _suffix(word) in TABLES and not is_pattern(word)
 
 
 def _exists(word: str) -> bool:
@@ -353,7 +364,7 @@ def _beside(folder: str, name: str) -> str:
 
 
 def _shards(word: str) -> list[str]:
-    shards = list(_matches(word)) if _is_pattern(word) else expand_braces(word)
+    shards = list(_matches(word)) if is_pattern(word) else expand_braces(word)
     missing = [] if is_remote(word) else [shard for shard in shards if not os.path.exists(shard)]
     if missing or not shards:
         raise OtptError(f"There is no tar file {(missing or [word])[0]!r}; check the path.")
@@ -411,7 +422,7 @@ def tar_members(shard: str, suffixes: Container[str] = IMAGE_SUFFIXES) -> Iterat
 
 def table_columns(address: str) -> list[str]:
     """Return the columns of a Parquet or Arrow file, or none if it is missing."""
-    first = None if _is_pattern(address) or not _exists(address) else next(_batches(address), None)
+    first = None if is_pattern(address) or not _exists(address) else next(_batches(address), None)
     return [] if first is None else list(first.schema.names)
 
 
@@ -431,7 +442,8 @@ def _batches(address: str) -> Iterator[pa.RecordBatch]:
             yield from (batch.slice(start, _ROWS) for start in range(0, len(batch), _ROWS))
 
 
-def _table_rows(address: str) -> Iterator[Mapping[str, object]]:
+def table_rows(address: str) -> Iterator[Mapping[str, object]]:
+    """Yield the rows of a table; cells of CSV files are texts."""
     if _suffix(address) in (".csv", ".tsv"):
         with _open_binary(address) as file, io.TextIOWrapper(file, "utf-8-sig", newline="") as text:
             yield from csv.DictReader(text, delimiter="\t" if _suffix(address) == ".tsv" else ",")
@@ -442,11 +454,11 @@ def _table_rows(address: str) -> Iterator[Mapping[str, object]]:
 
 def _rows(address: str, column: str | None) -> Iterator[NamedImage]:
     """Yield the images of a table's rows."""
-    for number, row in enumerate(_table_rows(address)):
-        yield _row_image(row, column, f"{address}#{number}", os.path.dirname(address))
+    for number, row in enumerate(table_rows(address)):
+        yield row_image(row, column, f"{address}#{number}", os.path.dirname(address))
 
 
-def _row_image(row: Mapping[str, object], column: str | None, name: str, folder: str) -> NamedImage:
+def row_image(row: Mapping[str, object], column: str | None, name: str, folder: str) -> NamedImage:
     """Return the image of a row: bytes, a path or address, or both in Hugging Face's format."""
     column = column or next((key for key in IMAGE_COLUMNS if key in row), "")
     if column not in row:
@@ -523,4 +535,4 @@ def _hugging_face(word: str, split: str, column: str | None) -> Iterator[NamedIm
     if images is not None and type(features.get(images)).__name__ == "Image":
         table = undecoded(table, images)
     for number, row in enumerate(table):
-        yield _row_image(row, images, f"{word}#{split}/{number}", "")
+        yield row_image(row, images, f"{word}#{split}/{number}", "")
