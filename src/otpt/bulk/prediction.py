@@ -17,7 +17,7 @@ from otpt.bulk.stamps import stamp_of
 from otpt.bulk.store import RowStore
 from otpt.bulk.writers import check_output
 from otpt.classifier import Classifier
-from otpt.data import open_source
+from otpt.data import Dataset, open_source
 from otpt.data.sources import Source, SourceError
 from otpt.errors import OtptError
 from otpt.features.inputs import image_inputs
@@ -29,8 +29,8 @@ from otpt.workers import Job, Pool, get_pool, local_pool
 
 Result = TypeVar("Result")
 _ResultOut = TypeVar("_ResultOut", covariant=True)
-Images = str | os.PathLike[str] | Source | Iterable[object]
-"""Words of :func:`otpt.data.open_source`, an opened source, or what :meth:`otpt.Classifier.stream` takes."""
+Images = str | os.PathLike[str] | Source | Dataset | Iterable[object]
+"""Words of :func:`otpt.data.open_source`, a source, a data set, or what :meth:`otpt.Classifier.stream` takes."""
 
 
 class ImageJob(Job[Chunk, _ResultOut], Protocol[_ResultOut]):
@@ -263,6 +263,8 @@ def open_images(source: Images) -> Iterable[Item]:
         return source
     if isinstance(source, (str, os.PathLike)):
         return open_source(os.fspath(source))
+    if isinstance(source, Dataset):
+        return (NamedImage(name, source.reader(index)) for index, name in enumerate(source.ids))
     return (NamedImage(image.shown, image.source) for image in image_inputs(source))
 
 

@@ -195,6 +195,10 @@ Classes = Annotated[
 Name = Annotated[str, option("a data set as for 'otpt evaluate'", metavar="DATASET")]
 Runs = Annotated[Path, option("run folders", metavar="RUN")]
 Data = Annotated[Path | None, option("folder with the data sets", metavar="ROOT")]
+Column = Annotated[
+    str | None,
+    option("column of tables that holds bytes, paths or addresses of images (default: by name)", metavar="NAME"),
+]
 Limit = Annotated[int | None, setting(Evaluation, "limit")]
 Json = Annotated[bool, option("print JSON")]
 Device = Annotated[str, option("auto, cpu, cuda, cuda:1 or mps")]
@@ -409,6 +413,7 @@ class DataOptions(Options):
     classes: Classes = None
     split: Annotated[str, option("test, val or train")] = "test"
     limit: Limit = None
+    column: Column = None
     drop_missing_texts: Annotated[
         bool, option("of a file of features, leave out classes without a text feature", group=_START)
     ] = False
@@ -419,7 +424,7 @@ class DataOptions(Options):
     def load(self, spec: str, *, multi_label: bool = False) -> Dataset:
         """Load a data set, or a table of images with several labels."""
         if multi_label:
-            return data.label_table(Path(spec).expanduser(), read_classes(self.classes))
+            return data.label_table(Path(spec).expanduser(), read_classes(self.classes), self.column)
         return data.load_dataset(
             spec,
             root=self.data,
@@ -427,6 +432,7 @@ class DataOptions(Options):
             official_names=self.official_names,
             split=self.split,
             drop_missing_texts=self.drop_missing_texts,
+            column=self.column,
         )
 
     def keywords(self) -> dict[str, object]:

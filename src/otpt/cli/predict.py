@@ -114,7 +114,7 @@ class OutputOptions(o.Options):
 class SourceOptions(o.Options):
     """How images are found in tables and data sets."""
 
-    column: Annotated[str | None, o.option("column of tables that holds bytes, paths or addresses of images")] = None
+    column: o.Column = None
     split: Annotated[str, o.option("split of Hugging Face and registered data sets")] = "test"
     data: o.Data = None
 

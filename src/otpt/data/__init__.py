@@ -27,7 +27,6 @@ from otpt.data.emoji import emoji_dataset, emoji_entries
 from otpt.data.features import FeatureDataset, feature_dataset, read_features
 from otpt.data.labelled import source_dataset
 from otpt.data.own import (
-    PATHS,
     TABLE_SUFFIXES,
     as_dataset,
     hub_dataset,
@@ -54,7 +53,17 @@ from otpt.data.registered import (
     register_reader,
     registered_dataset,
 )
-from otpt.data.sources import FEATURE, TABLES, Source, is_pattern, is_remote, is_shards, table_columns
+from otpt.data.sources import (
+    FEATURE,
+    TABLES,
+    Source,
+    holds_contents,
+    is_pattern,
+    is_remote,
+    is_shards,
+    parts_of_table,
+    table_columns,
+)
 from otpt.errors import OtptError, unknown
 from otpt.folders import IMAGE_SUFFIXES
 
@@ -110,6 +119,7 @@ def load_dataset(
     official_names: bool = False,
     split: str = "test",
     drop_missing_texts: bool = False,
+    column: str | None = None,
 ) -> Dataset:
     """Load a data set by name, path or ``hf:NAME`` (see the module).
 
@@ -118,6 +128,7 @@ def load_dataset(
         classes: class names in label order; or a file of them, one per line, "folder" or "folder<TAB>name".
         official_names: the class names of the papers' code where they differ from the correct ones (Food101).
         drop_missing_texts: leave out classes of a feature file without a text feature, and their images.
+        column: column of a table that holds the images; a known name by default.
         split: "test"; or "val" and "train" where the set's split file has them, and "train" of the emoji bench.
     """
     root = None if root is None else Path(os.path.expanduser(root))
@@ -140,12 +151,14 @@ def load_dataset(
     if _is_other_source(spec):
         if split != "test":
             raise NoSuchSplit(f"{spec!r} has no splits such as {split!r}; pass each split as a separate data set.")
-        return source_dataset(spec, listed)
+        return source_dataset(spec, listed, column)
     path = Path(os.path.expanduser(spec))
     if root is not None and not os.path.exists(path) and os.path.exists(root / path):
         path = root / path
     suffix = path.suffix.lower()
-    if suffix == ".npz" or (suffix == ".parquet" and FEATURE in table_columns(str(path))):
+    parts = parts_of_table(str(path))
+    first = parts[0] if parts else str(path)
+    if suffix == ".npz" or (first.endswith(".parquet") and FEATURE in table_columns(first)):
         return read_features(path, split=split, classes=listed, drop_missing_texts=drop_missing_texts)
     if split != "test":
         raise NoSuchSplit(f"{spec!r} has no splits such as {split!r}; pass each split as a separate data set.")
@@ -153,13 +166,13 @@ def load_dataset(
         return shard_dataset(spec, root, listed)
     if os.path.isdir(path):
         return image_folder(path, listed)
-    if suffix in TABLE_SUFFIXES:
-        columns = table_columns(str(path)) if suffix == ".parquet" else []
-        if columns and not any(name.lower() in PATHS for name in columns):
-            return source_dataset(str(path), listed)  # of bytes or addresses
-        return table_dataset(path, root, listed)
     if suffix in TABLES and path.is_file():
-        return source_dataset(str(path), listed)
+        by_content = suffix not in TABLE_SUFFIXES or (suffix == ".parquet" and holds_contents(str(path), column))
+        return (
+            source_dataset(str(path), listed, column)
+            if by_content
+            else table_dataset(path, root, listed, column=column)
+        )
     if os.path.exists(path) or len(path.parts) > 1:
         raise OtptError(
             f"There is no data set at {spec!r}; expected a folder of class folders, a table "

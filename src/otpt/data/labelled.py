@@ -16,26 +16,27 @@ from pathlib import PurePosixPath
 from otpt.data.classes import ClassList
 from otpt.data.dataset import Dataset
 from otpt.data.own import ReaderTable, origin_of, own_dataset, resolve_labels
-from otpt.data.sources import Source, is_remote, is_table, row_image, table_rows
+from otpt.data.sources import Source, image_column, is_remote, is_table, row_image, table_rows
 from otpt.errors import OtptError
 from otpt.images import ImageSource, NamedImage
 
 LABEL = "label"
 
 
-def source_dataset(word: str, classes: ClassList | None = None) -> Dataset:
+def source_dataset(word: str, classes: ClassList | None = None, column: str | None = None) -> Dataset:
     """Return the labelled images of a source.
 
     Args:
         word: pattern, ``@list.txt``, table or address; see :mod:`otpt.data.sources`.
         classes: class list; by default, the labels in alphabetical order.
+        column: column of a table that holds the images; a known name by default.
 
     Raises:
         OtptError: if an image has no label.
     """
     images: Callable[[int], ImageSource]
     if is_table(word):
-        rows = TableRows(word)
+        rows = TableRows(word, column)
         ids, labels = rows.ids, rows.labels
         images = rows
     else:
@@ -54,15 +55,17 @@ class TableRows:
 
     Attributes:
         address: path or address of the table.
+        column: column of the images; a known name by default.
     """
 
     address: str
+    column: str | None = None
 
     def __call__(self, index: int) -> ImageSource:
         return self._images[index].read()
 
     def __getstate__(self) -> dict[str, object]:
-        return {"address": self.address}
+        return {"address": self.address, "column": self.column}
 
     @property
     def ids(self) -> list[str]:
@@ -81,7 +84,9 @@ class TableRows:
     @cached_property
     def _images(self) -> list[NamedImage]:
         folder = os.path.dirname(self.address)
-        return [row_image(row, None, f"{self.address}#{number}", folder) for number, row in enumerate(self._rows)]
+        columns = self._rows[0] if self._rows else ()
+        column = image_column(columns, self.column, self.address)
+        return [row_image(row, column, f"{self.address}#{number}", folder) for number, row in enumerate(self._rows)]
 
 
 def _files(word: str) -> Iterator[NamedImage]:

@@ -21,7 +21,11 @@ from otpt.data.sources import (
     expand_braces,
     hub_class_names,
     hub_table,
+    image_column,
+    is_pattern,
     is_remote,
+    list_shards,
+    refuse_saved,
     tar_members,
     undecoded,
     undecoded_image,
@@ -33,7 +37,6 @@ from otpt.images import ImageSource
 from otpt.labels import read_label_sets
 
 TABLE_SUFFIXES = (".csv", ".tsv", ".parquet")
-PATHS = ("path", "file", "filename")
 _LABEL_SUFFIXES = (".cls", ".txt", ".json")
 _MOST_LABEL_BYTES = 1 << 20
 _JSON_KEYS = ("label", "cls", "class", "class_name")
@@ -100,6 +103,7 @@ def image_folder(folder: Path, classes: ClassList | None = None) -> Dataset:
 
     The label order is that of the class list (``classes``, or ``classes.txt`` in the folder), else alphabetical.
     """
+    refuse_saved(str(folder))
     if os.path.isfile(folder / LABELS):
         return table_dataset(folder / LABELS, None, classes, name=folder.resolve().name)
     present = class_names(folder)
@@ -119,13 +123,18 @@ def image_folder(folder: Path, classes: ClassList | None = None) -> Dataset:
 
 
 def table_dataset(
-    file: Path, root: Path | None = None, classes: ClassList | None = None, *, name: str | None = None
+    file: Path,
+    root: Path | None = None,
+    classes: ClassList | None = None,
+    *,
+    name: str | None = None,
+    column: str | None = None,
 ) -> Dataset:
-    """Read a CSV or Parquet table with the columns path (or file) and label, optionally id.
+    """Read a CSV or Parquet table with the columns path (or another known name) and label, optionally id.
 
     Paths are relative to the table's folder, or to the data root if they exist there.
     """
-    table, paths = _read_paths(file, "label")
+    table, paths = _read_paths(file, "label", column)
     if not paths:
         raise OtptError(f"The table {str(file)!r} is empty; expected one row per image.")
     columns = {key: table[key].tolist() for key in ("label", "id") if key in table}
@@ -141,12 +150,17 @@ def table_dataset(
     return own_dataset(name or file.stem, listed, ids, labels, FilesBelow(folder, paths), origin=origin_of(file))
 
 
-def label_table(file: Path, classes: ClassList | None = None) -> Dataset:
+def label_table(file: Path, classes: ClassList | None = None, column: str | None = None) -> Dataset:
     """Read a CSV or Parquet table with the columns path (or file) and labels, separated by semicolons.
 
     A cell without labels is allowed. Without a class list, the labels are the class names, in alphabetical order.
     """
-    table, paths = _read_paths(file, "labels")
+    if file.suffix.lower() not in TABLE_SUFFIXES:
+        raise OtptError(
+            f"Several labels per image are read from {', '.join(TABLE_SUFFIXES)} tables with the columns path and "
+            f"labels, not from {str(file)!r}."
+        )
+    table, paths = _read_paths(file, "labels", column)
     rows = [[label.strip() for label in cell.split(";") if label.strip()] for cell in table["labels"]]
     names = tuple(sorted({label for row in rows for label in row}))
     listed = classes or ClassList(names, names)
@@ -160,15 +174,15 @@ def label_table(file: Path, classes: ClassList | None = None) -> Dataset:
     return dataset
 
 
-def _read_paths(file: Path, label: str) -> tuple[pd.DataFrame, tuple[str, ...]]:
+def _read_paths(file: Path, label: str, column: str | None) -> tuple[pd.DataFrame, tuple[str, ...]]:
     """Read a table with a column of labels; also the paths of its images."""
     table = read_table(file)
-    path = next((name for name in PATHS if name in table), None)
-    if path is None or label not in table:
+    if label not in table:
         raise OtptError(
             f"The table {str(file)!r} has the columns {', '.join(map(repr, table.columns)) or 'none'}; expected 'path' "
             f"(or 'file') and {label!r}. Rename the columns; with several labels per image, use --multi-label."
         )
+    path = image_column(table.columns, column, str(file))
     return table, tuple(name.replace("\\", "/") for name in table[path])
 
 
@@ -218,7 +232,7 @@ def shard_dataset(spec: str, root: Path | None = None, classes: ClassList | None
     A sample is the members of one name up to the first dot: ``0001.jpg`` and ``0001.cls`` (a number), ``0001.txt``
     (a class name) or ``0001.json`` (``{"label": …}``).
     """
-    shards = [os.path.expanduser(name) for name in expand_braces(spec)]
+    shards = list_shards(os.path.expanduser(spec)) if is_pattern(spec) else expand_braces(os.path.expanduser(spec))
     if root is not None and not is_remote(spec) and not os.path.exists(shards[0]):
         shards = [str(Path(os.path.expanduser(root)) / shard) for shard in shards]
     missing = [] if is_remote(spec) else [shard for shard in shards if not os.path.isfile(shard)]

@@ -24,7 +24,7 @@ import os
 import re
 import sys
 import tarfile
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property, partial
 from itertools import chain, count
@@ -45,6 +45,9 @@ from otpt.images import ImageFeatures, ImageSource, LocalFile, NamedImage, is_ur
 STANDARD_INPUT = "<stdin>"
 TABLES = (".parquet", ".arrow", ".feather", ".csv", ".tsv")
 IMAGE_COLUMNS = ("image", "img", "bytes", "jpg", "png", "path", "file", "filename", "file_name", "url")
+"""Columns of tables that hold images, paths or addresses, the first one that is there counts."""
+HUGGING_FACE_FILES = frozenset(("state.json", "dataset_dict.json", "dataset_info.json"))
+"""Files in the folder of a saved Hugging Face data set."""
 ID_COLUMNS = ("id", "key", "__key__", "image_id")
 FEATURE = "feature"
 """Name of the column of image features in a table."""
@@ -145,12 +148,13 @@ class Source:
     ) -> None:
         if words.count(STANDARD_INPUT) > 1:
             raise OtptError("Standard input (-) was given twice, but it contains one image; remove one of them.")
-        self._words = [os.path.expanduser(word) for word in words]
+        self._words = [table for word in words for table in _tables_of(os.path.expanduser(word))]
         self._column, self._split = column, split
         self.datasets = datasets
         addresses = [word for word in self._words if is_remote(word)]
         for word in [] if self.has_features else self._words:  # fail early
             if word not in addresses[_CHECKED:] and next(self._items(word, check=True), None) is None:
+                refuse_saved(word)
                 raise OtptError(f"{word!r} holds no images ({', '.join(sorted(IMAGE_SUFFIXES))}).")
 
     def __iter__(self) -> Iterator[NamedImage | FeatureRow]:
@@ -159,6 +163,11 @@ class Source:
 
     def __str__(self) -> str:
         return ", ".join(self._words)
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """Words that name the images."""
+        return tuple(self._words)
 
     @property
     def is_remote(self) -> bool:
@@ -216,7 +225,7 @@ class Source:
             for line in _lines(word[1:]):
                 yield from self._items(line, listed=True)
         elif is_shards(word):
-            for shard in [word] if _exists(word) else _shards(word):
+            for shard in [word] if _exists(word) else list_shards(word):
                 yield from (NamedImage(f"{shard}/{name}", read) for name, read in tar_members(shard))
         elif is_table(word):
             yield from _rows(word, self._column)
@@ -230,8 +239,32 @@ class Source:
             yield from (_one(name if is_remote(word) else os.path.join(word, name)) for name in below)
         elif check and not _exists(word):
             raise OtptError(f"There is no image or folder {word!r}; check the path.")
+        elif check and _suffix(word) == ".npz":
+            raise OtptError(
+                f"{word!r} is a file of labelled features, which only 'otpt evaluate' and 'otpt calibrate' take; "
+                "'otpt predict' takes the Parquet files of 'otpt embed'."
+            )
         else:
             yield _one(word)
+
+
+def parts_of_table(folder: str) -> list[str]:
+    """Return the Parquet parts in a local folder without images, as ``otpt embed`` writes them, sorted."""
+    if not os.path.isdir(folder) or next(images_below(folder), None) is not None:
+        return []
+    return sorted(glob.glob(os.path.join(glob.escape(folder), "*.parquet")))
+
+
+def _tables_of(word: str) -> list[str]:
+    """Return the parts of features in a folder, or the word itself."""
+    parts = parts_of_table(word)
+    return parts if parts and FEATURE in table_columns(parts[0]) else [word]
+
+
+def refuse_saved(folder: str) -> None:
+    """Raise an :class:`OtptError` for the folder of a saved Hugging Face data set, which needs a prefix."""
+    if os.path.isdir(folder) and not HUGGING_FACE_FILES.isdisjoint(os.listdir(folder)):
+        raise OtptError(f"{folder!r} is a saved data set of Hugging Face; write hf:{folder}.")
 
 
 def is_remote(word: str) -> bool:
@@ -363,7 +396,8 @@ def _beside(folder: str, name: str) -> str:
     return name if os.path.isabs(name) or is_remote(name) else os.path.join(folder, name)
 
 
-def _shards(word: str) -> list[str]:
+def list_shards(word: str) -> list[str]:
+    """Return the tar files of a pattern or of braces."""
     shards = list(_matches(word)) if is_pattern(word) else expand_braces(word)
     missing = [] if is_remote(word) else [shard for shard in shards if not os.path.exists(shard)]
     if missing or not shards:
@@ -423,7 +457,17 @@ def tar_members(shard: str, suffixes: Container[str] = IMAGE_SUFFIXES) -> Iterat
 def table_columns(address: str) -> list[str]:
     """Return the columns of a Parquet or Arrow file, or none if it is missing."""
     first = None if is_pattern(address) or not _exists(address) else next(_batches(address), None)
-    return [] if first is None else list(first.schema.names)
+    return [] if first is None else [_column_name(name) for name in first.schema.names]
+
+
+def holds_contents(address: str, column: str | None = None) -> bool:
+    """Return whether the images of a Parquet or Arrow file are bytes rather than paths."""
+    batch = next(_batches(address), None)
+    if batch is None:
+        return False
+    names = [_column_name(name) for name in batch.schema.names]
+    kind = batch.schema.types[names.index(image_column(names, column, address))]
+    return not (pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def _batches(address: str) -> Iterator[pa.RecordBatch]:
@@ -443,35 +487,57 @@ def _batches(address: str) -> Iterator[pa.RecordBatch]:
 
 
 def table_rows(address: str) -> Iterator[Mapping[str, object]]:
-    """Yield the rows of a table; cells of CSV files are texts."""
+    """Yield the rows of a table; names of columns are in lower case, cells of CSV files are texts without blanks."""
     if _suffix(address) in (".csv", ".tsv"):
         with _open_binary(address) as file, io.TextIOWrapper(file, "utf-8-sig", newline="") as text:
-            yield from csv.DictReader(text, delimiter="\t" if _suffix(address) == ".tsv" else ",")
+            head = text.readline()
+            tabs = _suffix(address) == ".tsv" or ("\t" in head and "," not in head)  # open_clip's CSVs have tabs
+            for row in csv.DictReader(chain([head], text), delimiter="\t" if tabs else ","):
+                yield {_column_name(name): (cell or "").strip() for name, cell in row.items() if name is not None}
         return
     for batch in _batches(address):
-        yield from batch.to_pylist()
+        for row in batch.to_pylist():
+            yield {_column_name(name): cell for name, cell in row.items()}
+
+
+def _column_name(name: str) -> str:
+    return name.strip().lower()
+
+
+def image_column(columns: Iterable[str], column: str | None, table: str) -> str:
+    """Return the column of images: the given one, or the first known name.
+
+    Args:
+        columns: columns of the table, in lower case.
+        column: name of the column, if it was given.
+        table: name of the table in errors.
+    """
+    columns = list(columns)
+    chosen = _column_name(column) if column else next((name for name in IMAGE_COLUMNS if name in columns), "")
+    if chosen not in columns:
+        raise OtptError(
+            f"{table!r} has the columns {', '.join(map(repr, columns)) or 'none'}; name the one that holds the images with "
+            "--column."
+        )
+    return chosen
 
 
 def _rows(address: str, column: str | None) -> Iterator[NamedImage]:
     """Yield the images of a table's rows."""
     for number, row in enumerate(table_rows(address)):
-        yield row_image(row, column, f"{address}#{number}", os.path.dirname(address))
+        images = image_column(row, column, address)
+        yield row_image(row, images, f"{address}#{number}", os.path.dirname(address))
 
 
 def row_image(row: Mapping[str, object], column: str | None, name: str, folder: str) -> NamedImage:
     """Return the image of a row: bytes, a path or address, or both in Hugging Face's format."""
-    column = column or next((key for key in IMAGE_COLUMNS if key in row), "")
-    if column not in row:
-        raise OtptError(
-            f"{name.rpartition('#')[0] or name!r} has the columns {', '.join(map(str, row))}; name the one that holds "
-            "the images with --column."
-        )
+    column = column or image_column(row, None, name.rpartition("#")[0] or name)
     image_id = next((str(row[key]) for key in ID_COLUMNS if row.get(key) not in (None, "")), None)
     value = row[column]
     if isinstance(value, Mapping):
         value = undecoded_image(value)
     if isinstance(value, str) and value:
-        return NamedImage(image_id or value, _one(_beside(folder, value)).read)
+        return NamedImage(image_id or value, _one(_beside(folder, value.replace("\\", "/"))).read)
     if isinstance(value, bytes):
         return NamedImage(image_id or name, partial(_constant, value))
     return NamedImage(image_id or name, partial(_no_image, name, column, value))

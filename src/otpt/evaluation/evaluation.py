@@ -18,6 +18,7 @@ from pydantic import Field, field_validator
 
 from otpt.backbones import Backbone, FeatureBackbone, as_backbone, is_backbone, load_backbone
 from otpt.data import Dataset, FeatureDataset, as_dataset, load_dataset, stratified
+from otpt.data.sources import Source
 from otpt.errors import OtptError
 from otpt.evaluation.evaluator import Evaluator, dataset_configs, run_config
 from otpt.evaluation.request import Evaluation, each_once, overlaps
@@ -294,8 +295,8 @@ def _load_datasets(datasets: object) -> list[Dataset]:
     items: Sequence[object] = cast(Sequence[object], datasets) if is_list else [datasets]
     loaded: list[Dataset] = []
     for item in items:
-        dataset = load_dataset(str(item)) if isinstance(item, (str, Path)) else as_dataset(item)
-        loaded.append(stratified(dataset))
+        words = item.words if isinstance(item, Source) else (str(item),) if isinstance(item, (str, Path)) else ()
+        loaded += [stratified(load_dataset(word)) for word in words] or [stratified(as_dataset(item))]
     each_once("data set", [dataset.name for dataset in loaded])
     return loaded
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import chain
-from typing import NamedTuple, NoReturn, cast
+from typing import NamedTuple, NoReturn, Protocol, cast, runtime_checkable
 
 from PIL import Image
 
@@ -22,6 +22,16 @@ class ImageInput(NamedTuple):
     image_id: str | None
 
 
+@runtime_checkable
+class Sampled(Protocol):
+    """Item of a data set: an image with its name, and its label."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def source(self) -> ImageSource: ...
+
+
 def is_one_image(images: object) -> bool:
     """Return whether an object is a single image, not a list, an iterator or a batch (B, C, H, W)."""
     if is_array(images):
@@ -35,7 +45,7 @@ def image_inputs(images: Iterable[object], image_ids: Iterable[str] | None = Non
     """Lazily yield images in order.
 
     ``images`` may contain images, batches (B, C, H, W) or (images, labels) pairs of a data loader, rows of a Hugging
-    Face data set, or :class:`NamedImage` items of :func:`otpt.data.open_source`.
+    Face data set, items of :func:`otpt.data.open_source`, or samples of an :class:`otpt.data.Dataset`.
     """
     if is_one_image(images):
         shown = repr(images[:100]) if isinstance(images, str) else f"({type(images).__name__})"
@@ -49,6 +59,9 @@ def image_inputs(images: Iterable[object], image_ids: Iterable[str] | None = Non
             raise OtptError("The numbers of images and image ids differ; expected one id per image.")
         if isinstance(image, NamedImage):
             yield ImageInput(image.id, image.read, name)
+            continue
+        if isinstance(image, Sampled):
+            yield ImageInput(image.id, _source(image.source), name)
             continue
         shown = str(image) if isinstance(image, (str, os.PathLike)) else f"image {position}"
         yield ImageInput(shown, _source(image), name)

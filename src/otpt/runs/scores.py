@@ -51,7 +51,7 @@ def results_frame(runs: Run | Iterable[Run], *, n_bins: int | None = None, side:
     """
     opened = [runs] if isinstance(runs, Run) else list(runs)
     rows = [row for run in opened for row in _named(run, score_run(run, n_bins=n_bins, side=side))]
-    return pd.DataFrame(rows, columns=None if rows else [*KEYS, "run", "images"])
+    return _frame(rows) if rows else pd.DataFrame(columns=[*KEYS, "run", "images"])
 
 
 def short_table(frame: pd.DataFrame) -> pd.DataFrame:
@@ -88,6 +88,12 @@ def _named(run: Run, scores: Iterable[Mapping[str, Json]]) -> list[dict[str, Jso
     return [{"model": run.config.backbone.name, "run": str(run.folder), **score} for score in scores]
 
 
+def _frame(rows: list[dict[str, Json]]) -> pd.DataFrame:
+    """Return a data frame in which metrics are numbers, also where no image could be read."""
+    frame = pd.DataFrame(rows)
+    return frame.astype({name: float for name in (*SHORT, *AVERAGED) if name in frame})
+
+
 def score_run(run: Run, *, n_bins: int | None = None, side: str | None = None) -> list[Mapping[str, Json]]:
     """Return the rows of :func:`results_frame` of one run, as in ``metrics.json``."""
     stored = run.config.scoring
@@ -110,7 +116,7 @@ def _stored_scores(run: Run) -> list[Mapping[str, Json]]:
 def write_metrics(run: Run) -> pd.DataFrame:
     """Write ``metrics.json``; returns the metrics as :func:`results_frame`."""
     scores = score_run(run)
-    frame = pd.DataFrame(_named(run, scores))
+    frame = _frame(_named(run, scores))
     whole = {"state": _state(run), "scores": scores, "averages": averages(frame)}
     write_atomically(run.folder / METRICS_FILE, as_json(whole))
     return frame
@@ -144,7 +150,7 @@ def _score(run: Run, dataset: str, seed: int, column: Column, scoring: Scoring) 
         "mean_cosine": None,
     }
     if rows is None or not len(rows):
-        return score
+        return score if run.multi_label else {**score, **dict.fromkeys(AVERAGED)}
     n_bins = scoring.n_bins
     if isinstance(rows, LabelRows):
         score |= {"images": len(rows), "classes": len(config.classes)}
