@@ -210,7 +210,7 @@ def calibration_table(benches: Sequence[Bench]) -> str:
                     break
                 model: dict[str, Json] = {"name": "", "fingerprint": ""}
                 method: dict[str, Json] = {"name": "zero-shot", "numbers": {}}
-                facts = column_facts(model, method, bench.test.class_names, {"name": "texts"}, None, False)
+                facts = column_facts(model, method, bench.test.class_names, {"name": "texts"}, None, {})
                 calibrated = Calibrated(fit_calibration(softmax(fit), known, facts))
                 raw = softmax(test)
                 mapped = np.stack([calibrated.calibration.map(row) for row in raw])

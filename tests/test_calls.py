@@ -352,3 +352,31 @@ def test_all_calls_continue_one_stream(name: str) -> None:
     for prediction, probabilities in zip(found, expected, strict=True):
         assert isinstance(prediction, otpt.Prediction)
         np.testing.assert_allclose(prediction.probabilities, probabilities, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"methods": ["tpt", "zero-shot"]}, "compare"),
+        ({"dataset": "dtdd"}, "dtdd"),
+        ({"method": "templates-7", "prompt": "a drawing of a"}, "a drawing of a"),
+        ({"multi_label": True, "views": 8}, "views"),
+        ({"multi_label": True, "official_precision": True}, "official_precision"),
+    ],
+)
+def test_fields_without_an_effect_are_refused(fields: dict[str, Any], named: str) -> None:
+    with pytest.raises(OtptError, match=named):
+        Classifier(tiny_backbone(), classes=NAMES, **fields)
+
+
+def test_every_compared_method_must_fit_the_examples() -> None:
+    examples = {name: [image(i), image(i + 5)] for i, name in enumerate(NAMES[:2])}
+    classifier = Classifier(tiny_backbone(), "prototypes", views=RECIPE).set_classes(examples=examples)
+    with pytest.raises(OtptError, match="zero-shot"):
+        classifier.compare(image(), ["prototypes", "zero-shot"])
+
+
+def test_a_list_of_predictions_stays_one() -> None:
+    predictions = fresh("zero-shot").set_classes(NAMES).predict([image(1), image(2)])
+    assert isinstance(predictions + predictions[:1], otpt.Predictions)
+    assert predictions[0].label == predictions.labels[0]

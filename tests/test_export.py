@@ -59,7 +59,7 @@ class _Together(torch.nn.Module):
 
 
 def _graph(method: Method, calibration_map: CalibrationMap | None = None) -> ClassifierGraph:
-    stages = Stages(method, method.settings_for("fine-grained"))
+    stages = Stages(method, Protocol())
     return ClassifierGraph(_Flat(), stages, SCALE, 0.0, calibration_map).eval()
 
 

@@ -162,3 +162,31 @@ def test_pools_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
         get_pool("processs")
     with pytest.raises(OtptError, match="sandwiches"):
         get_pool("processes", workers=1, sandwiches=2)
+
+
+def test_pools_by_name_and_their_options() -> None:
+    with pytest.raises(OtptError, match=r"processes.*actors"):
+        get_pool("processes", actors=(1, 1))
+    assert get_pool("processes").workers >= 1
+
+
+class _NotImportable:
+    """Job whose function other processes cannot find."""
+
+    device, threads = "cpu", 1
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return (_missing_function, ("median-probability",))
+
+    def make_worker(self, device: str, threads: int | None) -> object:
+        raise AssertionError
+
+
+def _missing_function(name: str) -> object:
+    return {}[name]
+
+
+@pytest.mark.slow
+def test_a_job_that_other_processes_cannot_load() -> None:
+    with ProcessPool(1) as pool, pytest.raises(OtptError, match="median-probability"):
+        pool.facts(_NotImportable())  # type: ignore[arg-type]

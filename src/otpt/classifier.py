@@ -45,6 +45,7 @@ from otpt.methods import (
     Protocol,
     Task,
     calibration_facts,
+    check_dataset_name,
     check_fit,
     get_method,
     get_methods,
@@ -122,7 +123,10 @@ class Classifier:
             raise OtptError(f"Classifier takes a loaded backbone, not {backbone!r}; write otpt.load({backbone!r}).")
         self.backbone = as_backbone(backbone)
         self.urls = urls
+        _refuse_several_methods(fields)
         self._initial_task, self._protocol, self._decision = read_records(method, fields)
+        if self._protocol.dataset:
+            check_dataset_name(self._protocol.dataset)
         self._task = self._initial_task
         self._lock = threading.RLock()
         self._predictors: OrderedDict[tuple[Task | None, tuple[Method, ...]], Predictor] = OrderedDict()
@@ -314,7 +318,18 @@ class Classifier:
         *,
         hypothesis_template: str | None = ...,
         method: str | Method | None = ...,
-        errors: Errors = ...,
+        errors: Literal["raise"] = ...,
+    ) -> Predictions[Prediction]: ...
+
+    @overload
+    def __call__(
+        self,
+        images: Iterable[object],
+        candidate_labels: CandidateLabels | None = ...,
+        *,
+        hypothesis_template: str | None = ...,
+        method: str | Method | None = ...,
+        errors: Errors,
     ) -> Predictions: ...
 
     def __call__(
@@ -325,7 +340,7 @@ class Classifier:
         hypothesis_template: str | None = None,
         method: str | Method | None = None,
         errors: Errors = "raise",
-    ) -> Prediction | Failure | Predictions:
+    ) -> Prediction | Failure | Predictions | Predictions[Prediction]:
         """Predict with the arguments of Hugging Face's pipeline; see :meth:`predict`.
 
         ``candidate_labels``, a list or a comma-separated string, replaces the classes of :meth:`set_classes` for this
@@ -388,7 +403,20 @@ class Classifier:
         method: str | Method | None = ...,
         image_id: str | None = ...,
         workers: int | None = ...,
-        errors: Errors = ...,
+        errors: Literal["raise"] = ...,
+        candidate_labels: CandidateLabels | None = ...,
+        hypothesis_template: str | None = ...,
+    ) -> Predictions[Prediction]: ...
+
+    @overload
+    def predict(
+        self,
+        images: Iterable[object],
+        *,
+        method: str | Method | None = ...,
+        image_id: str | None = ...,
+        workers: int | None = ...,
+        errors: Errors,
         candidate_labels: CandidateLabels | None = ...,
         hypothesis_template: str | None = ...,
     ) -> Predictions: ...
@@ -403,7 +431,7 @@ class Classifier:
         errors: Errors = "raise",
         candidate_labels: CandidateLabels | None = None,
         hypothesis_template: str | None = None,
-    ) -> Prediction | Failure | Predictions:
+    ) -> Prediction | Failure | Predictions | Predictions[Prediction]:
         """Return the :class:`Prediction` of one image, or :class:`Predictions` of several.
 
         Args:
@@ -825,6 +853,16 @@ def read_records(method: str | Method | None, fields: Mapping[str, object]) -> t
     protocol.for_task(task)
     decision.check_task(task)
     return task, protocol, decision
+
+
+def _refuse_several_methods(fields: Mapping[str, object]) -> None:
+    """Raise an :class:`OtptError` for several methods of one classifier."""
+    methods = fields.get("methods")
+    if isinstance(methods, (list, tuple)) and len(methods) > 1:
+        raise OtptError(
+            f"A classifier has one method, but {len(methods)} were given; give one, and call "
+            "clf.compare(images, methods) or clf.stream(images, methods) for several."
+        )
 
 
 def _with_classes(task: Task, changes: Mapping[str, object]) -> Task:

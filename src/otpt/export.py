@@ -147,8 +147,10 @@ def check_exportable(method: Method, protocol: PredictionProtocol) -> None:
         raise OtptError(
             f"The method {method.name!r} cannot be exported: {reason}; take one without, such as 'confident-half'."
         )
-    if protocol.official_precision:
-        raise OtptError("An ONNX file has no official precision (float16 rounding); export without it.")
+    default = type(protocol)()
+    other = [name for name in protocol.recorded() if getattr(protocol, name) != getattr(default, name)]
+    if other:
+        raise OtptError(f"An ONNX file has no {other[0]}, which is {getattr(protocol, other[0])!r}; export without it.")
     recipe = protocol.recipe_for(method)
     if recipe is not None and recipe.rounds:
         raise OtptError(
@@ -167,7 +169,7 @@ def classifier_graph(classifier: ExportableClassifier) -> ClassifierGraph:
     calibrated = classifier.calibrations.get(method.name)
     return ClassifierGraph(
         deepcopy(backbone.visual).float().cpu(),
-        Stages(method, method.settings_for(*classifier.protocol.place), backbone.family),
+        Stages(method, classifier.protocol, backbone.family),
         backbone.logit_scale,
         backbone.logit_bias,
         None if calibrated is None else calibrated.calibration.map,

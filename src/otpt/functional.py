@@ -246,7 +246,7 @@ def _stages_of_part(name: str, axis: str, settings: Mapping[str, object] | None)
     elif PARTS[name.partition("[")[0]].axis != axis:
         raise unknown({"calibrate": "calibrator", "aggregate": "aggregation"}[axis], name, _listed(axis))
     method = method.override(values)
-    return Stages(method, method.settings_for("fine-grained"))
+    return Stages(method, Protocol())
 
 
 def _listed(axis: str) -> list[str]:

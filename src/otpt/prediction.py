@@ -366,6 +366,9 @@ class Predictions(list[Result]):
             return Predictions(super().__getitem__(index))
         return super().__getitem__(index)
 
+    def __add__(self, other: list[Result]) -> Predictions[Result]:  # type: ignore[override]
+        return Predictions([*self, *other])
+
     def copy(self) -> Predictions[Result]:
         """Return a shallow copy."""
         return Predictions(self)

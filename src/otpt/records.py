@@ -44,9 +44,13 @@ class Frozen(BaseModel):
 
     def recorded(self) -> dict[str, JsonValue]:
         """Return the plain values that all results of a run share; see :data:`ELSEWHERE`."""
-        fields = type(self).model_fields
-        names = {name for name, field in fields.items() if mark_of(field, "recorded") != ELSEWHERE["recorded"]}
-        return self.model_dump(mode="json", include=names)
+        return self.model_dump(mode="json", include=set(self.recorded_fields()))
+
+    @classmethod
+    def recorded_fields(cls) -> tuple[str, ...]:
+        """Return the names of the fields that all results of a run share; see :data:`ELSEWHERE`."""
+        fields = cls.model_fields.items()
+        return tuple(name for name, field in fields if mark_of(field, "recorded") != ELSEWHERE["recorded"])
 
     @classmethod
     def keywords(cls) -> tuple[str, ...]:

@@ -373,7 +373,7 @@ class Preparation(Frozen):
 
     Attributes:
         name: value of a method's ``init`` or, for a system, ``adapt``.
-        from_words: whether the initial context is made of words.
+        from_words: whether it uses the words of the task's prompt; a prompt is refused next to other methods.
         tunable: whether there is a context to tune.
         one_text: whether a class has one text, as adaptations other than steps on the context require.
         shares_texts: whether all images have the same text features.

@@ -31,6 +31,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
+from inspect import signature
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.queues import SimpleQueue
@@ -305,6 +306,14 @@ class WorkerHost:
                 result = work(self._worker)
             except OtptError as problem:
                 error = problem
+            except (AttributeError, ImportError, KeyError, pickle.UnpicklingError) as problem:
+                if "_worker" in vars(self):
+                    raise  # not while the worker is made
+                reason = f"{type(problem).__name__}: {problem}"
+                error = OtptError(
+                    f"A worker in another process cannot be made ({reason}); functions of your own must be in a file "
+                    "that it can import, or in a plugin."
+                )
         return Reply(result, error, [str(warning.message) for warning in warned])
 
 
@@ -329,13 +338,15 @@ class ProcessPool(Closing):
     After the death of a process, which often means too little memory, the work goes on with one process fewer.
 
     Args:
-        workers: number of processes.
+        workers: number of processes; one per device or GPU by default.
         devices: devices of the processes in turn; the job's device by default.
     """
 
     inline = False
 
-    def __init__(self, workers: int, devices: Sequence[str] | None = None) -> None:
+    def __init__(self, workers: int | None = None, devices: Sequence[str] | None = None) -> None:
+        if workers is None:
+            workers = max(len(devices or _gpus()), 1)
         if workers < 1:
             raise OtptError(f"The number of workers is {workers}; expected 1 or more.")
         self.workers = workers
@@ -520,9 +531,10 @@ def get_pool(name: str, **options: object) -> Pool:
         load: Callable[..., Pool] = load_entry_point(POOLS, "pool", name, pool_names())
         factory = load
     try:
-        return factory(**options)
+        signature(factory).bind(**options)
     except TypeError as error:
-        raise OtptError(f"The pool {name!r} does not take these options: {error}.") from None
+        raise OtptError(f"The pool {name!r} has other options ({error}).") from None
+    return factory(**options)
 
 
 def local_pool(workers: int | None, device: str = "auto") -> InlinePool | ProcessPool:
@@ -532,8 +544,12 @@ def local_pool(workers: int | None, device: str = "auto") -> InlinePool | Proces
         workers: number of processes; None for one, or one per GPU if there are several.
         device: "auto" and "cuda" use all GPUs.
     """
-    gpus = [name for name in available_devices() if name.startswith("cuda:")]
+    gpus = _gpus()
     use_all = len(gpus) > 1 and device in {"auto", "cuda"}
     if workers is None:
         workers = len(gpus) if use_all else 1
     return InlinePool() if workers == 1 else ProcessPool(workers, gpus if use_all else None)
+
+
+def _gpus() -> list[str]:
+    return [name for name in available_devices() if name.startswith("cuda:")]

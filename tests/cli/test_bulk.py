@@ -188,3 +188,16 @@ def test_a_bucket_on_ray(otpt: Run, bucket: Any, images: Path, words: tuple[str,
     assert otpt("predict", "s3://photos/all", *words, "-o", "s3://photos/ray.parquet", *ray)[0] == 0
     found, expected = pd.read_parquet(bucket.open("photos/ray.parquet")), pd.read_parquet("local.parquet")
     assert list(found["confidence"]) == list(expected["confidence"])
+
+
+def test_a_changed_function_is_another_job(otpt: Run, images: Path, model: str) -> None:
+    text = "import otpt\n\n@otpt.aggregation\ndef my_mean(probabilities):\n    return probabilities.mean(dim=0)\n"
+    Path("mine.py").write_text(text)
+    words = ("--classes", "cat", "dog", "--backbone", model, "--views", "4", "--plugin", "mine.py")
+    words += ("--methods", "zero-shot+my-mean", "-o", "p.csv")
+    assert otpt("predict", images, *words)[0] == 0
+    assert otpt("predict", images, *words)[0] == 0
+    Path("mine.py").write_text(text.replace("mean(dim=0)", "softmax(dim=1).mean(dim=0)"))
+    code, _, err = otpt("predict", images, *words)
+    assert code == 2
+    assert "my" in err

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 from PIL import Image
 
+import otpt
 from otpt.data import load_dataset, open_source
 from otpt.errors import OtptError
 from otpt.images import NamedImage, open_image
@@ -178,3 +179,71 @@ def test_without_labels(photos: Path, tmp_path: Path, monkeypatch: pytest.Monkey
             load_dataset(word)
     with pytest.raises(OtptError, match="Row 2"):
         load_dataset(str(tmp_path / "u.parquet"))
+
+
+TABLES = {
+    "capitals": ("Path,Label\n{0},cat\n{1},dog\n", None),
+    "tabs": ("filepath\tpath\tlabel\n-\t{0}\tcat\n-\t{1}\tdog\n", None),
+    "blanks": ("path, label\n {0} , cat\n {1} , dog \n", None),
+    "another name": ("file_name,label\n{0},cat\n{1},dog\n", None),
+    "chosen column": ("path,foto,label\nnone,{0},cat\nnone,{1},dog\n", "Foto"),
+}
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_the_same_table_with_and_without_labels(kind: str, photos: Path, tmp_path: Path) -> None:
+    text, column = TABLES[kind]
+    files = [photos / name / "0.png" for name in CLASSES]
+    (tmp_path / "t.csv").write_text(text.format(*files))
+    expected = [np.asarray(Image.open(path)).tobytes() for path in files]
+    items = list(open_source(str(tmp_path / "t.csv"), column=column))
+    assert [np.asarray(open_image(item.read())).tobytes() for item in items] == expected
+    dataset = load_dataset(str(tmp_path / "t.csv"), column=column)
+    assert [np.asarray(open_image(sample.source)).tobytes() for sample in dataset] == expected
+    assert [dataset.class_names[sample.label] for sample in dataset] == list(CLASSES)
+
+
+def test_backslashes_in_tables(photos: Path) -> None:
+    (photos / "t.csv").write_text("path,label\ncat\\0.png,cat\ndog\\0.png,dog\n")
+    for item in open_source(str(photos / "t.csv")):
+        open_image(item.read())
+    assert len(load_dataset(str(photos / "t.csv"))) == 2
+    (photos / "t.csv").unlink()
+
+
+def test_saved_data_sets_and_features_are_named(photos: Path, tmp_path: Path) -> None:
+    (tmp_path / "hub").mkdir()
+    (tmp_path / "hub" / "state.json").write_text("{}")
+    for open_it in (open_source, load_dataset):
+        with pytest.raises(OtptError, match="hf:"):
+            open_it(str(tmp_path / "hub"))
+    np.savez(tmp_path / "f.npz", features=np.eye(4, dtype=np.float32), labels=np.arange(4))
+    with pytest.raises(OtptError, match=r"f\.npz.*evaluate"):
+        open_source(str(tmp_path / "f.npz"))
+
+
+def test_a_folder_of_features_is_a_table(tmp_path: Path) -> None:
+    features = np.eye(4, dtype=np.float32)
+    (tmp_path / "parts").mkdir()
+    for i in range(2):
+        rows = [{"id": f"{name}/{i}.png", "feature": features[i], "error": None} for name in CLASSES]
+        pd.DataFrame(rows).to_parquet(tmp_path / "parts" / f"part-{i}.parquet")
+    source = open_source(str(tmp_path / "parts"))
+    assert source.has_features
+    assert [item.id for item in source] == ["cat/0.png", "dog/0.png", "cat/1.png", "dog/1.png"]
+    dataset = load_dataset(str(tmp_path / "parts"))
+    assert (len(dataset), dataset.class_names) == (4, CLASSES)
+
+
+def test_objects_in_place_of_words(photos: Path, tmp_path: Path) -> None:
+    dataset = load_dataset(str(photos))
+    clf = otpt.load("pocket", method="zero-shot", device="cpu", classes=CLASSES)
+    expected = clf.predict(paths(photos)).labels
+    assert clf.predict(dataset).labels == expected
+    assert clf.embed(dataset).shape[0] == 4
+    otpt.bulk.predict(clf, dataset, tmp_path / "p.csv")
+    assert pd.read_csv(tmp_path / "p.csv")["label"].tolist() == expected
+    options = {"methods": ["zero-shot"], "device": "cpu"}
+    found = otpt.evaluation.evaluate(open_source(str(photos)), "pocket", out=tmp_path / "source", **options)
+    named = otpt.evaluation.evaluate(str(photos), "pocket", out=tmp_path / "named", **options)
+    assert found.frame["nll"].tolist() == named.frame["nll"].tolist()

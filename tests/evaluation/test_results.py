@@ -24,6 +24,7 @@ from oracles.runs.evaluation_bench import (
 )
 
 from otpt import Classifier, Method, OtptError, Prompt, load_backbone
+from otpt.cli import main
 from otpt.data import Dataset, load_dataset
 from otpt.evaluation import Execution, evaluate
 from otpt.methods import field_methods, published_methods
@@ -244,3 +245,15 @@ def test_bad_data(tmp_path: Path) -> None:
     with pytest.raises(OtptError, match="udcff"):
         evaluate(data, backbone(), settings(methods=["zero-shot"]), out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_a_run_without_a_readable_image(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("a", "b"):
+        (tmp_path / "bad" / name).mkdir(parents=True)
+        (tmp_path / "bad" / name / "1.png").write_bytes(b"no image")
+    run = str(tmp_path / "run")
+    words = ["--backbone", "pocket", "--device", "cpu", "--methods", "zero-shot", "--out", run, "--no-cache"]
+    assert main(["evaluate", str(tmp_path / "bad"), *words]) == 3
+    for command in (["metrics", run], ["table", run], ["metrics", run, "--intervals"], ["table", run, "--intervals"]):
+        assert main(command) in (0, 3)
+    assert "Traceback" not in capsys.readouterr().err

@@ -183,7 +183,11 @@ def as_backbone(model: object) -> Backbone:
     Raises:
         OtptError: if a member of the core is missing.
     """
-    if isinstance(model, Backbone) and (model.text is None or isinstance(model.text, TextEncoder)):
+    if (
+        isinstance(model, Backbone)
+        and (model.text is None or isinstance(model.text, TextEncoder))
+        and isinstance(model.device, torch.device)
+    ):
         return model
     _check_core("backbone", model, _CORE)
     return _CompletedBackbone(cast(Backbone, model))
@@ -269,6 +273,12 @@ class _CompletedBackbone(_Completed, Backbone):
     def __init__(self, wrapped: Backbone) -> None:
         self._wrapped = wrapped
         self._text = None if wrapped.text is None else _as_text_encoder(wrapped.text)
+        self._device = torch.device(getattr(wrapped, "device", "cpu"))
+
+    @property
+    def device(self) -> torch.device:  # type: ignore[override]
+        """Device of the model, also if the object has it as text."""
+        return self._device
 
     @property
     def text(self) -> TextEncoder | None:  # type: ignore[override]

@@ -20,7 +20,7 @@ from otpt.errors import OtptError
 from otpt.features.pipeline import embed, look_ahead
 from otpt.files import Json
 from otpt.images import LIMITS, ImageSource, NamedImage, UrlLimits
-from otpt.methods import Method, Protocol, Task, get_methods, prompt_facts
+from otpt.methods import Method, Protocol, Task, get_methods, method_numbers, prompt_facts
 from otpt.prediction import Failure, Prediction
 from otpt.views import ViewRecipe
 from otpt.workers import Facts, PluginFiles
@@ -190,8 +190,9 @@ def classifier_facts(classifier: Classifier, methods: tuple[Method, ...]) -> Fac
     task = classifier.task
     protocol = classifier.protocol.replace(methods=methods)
     facts: dict[str, Json] = {**task.to_json(), **protocol.to_json(), **classifier.decision.to_json()}
-    # with digests of files, such as learned contexts
+    # with digests of files, such as learned contexts, and of a user's functions
     facts["prompts"] = {method.name: prompt_facts(task, protocol, method) for method in methods}
+    facts["numbers"] = {method.name: method_numbers(method) for method in methods}
     return {"version": __version__, "backbone": backbone.fingerprint, "precision": backbone.precision, **facts}
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import time
 import timeit
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache, partial
 from typing import NamedTuple
 
@@ -91,8 +92,7 @@ def count_model(spec: str) -> Counts:
     config = CONFIG["model_cfg"] if spec == "pocket" else open_clip.get_model_config(spec.split("/")[0])
     if config is None:
         raise OtptError(f"The architecture {spec!r} is not known; expected pocket, or a name of open_clip: ViT-B-16.")
-    torch.backends.mha.set_fastpath_enabled(False)  # the fused attention has no count
-    with torch.device("meta"):
+    with _unfused_attention(), torch.device("meta"):
         kind = open_clip.CustomTextCLIP if config.pop("custom_text", False) else open_clip.CLIP
         model = kind(**config).eval().requires_grad_(False)
         size = model.visual.image_size
@@ -103,11 +103,21 @@ def count_model(spec: str) -> Counts:
         with FlopCounterMode(display=False) as text:
             tower(torch.empty(8, 5, tower.width))
         weights = sum(4 * parameter.numel() for parameter in model.parameters())
-    torch.backends.mha.set_fastpath_enabled(True)
     flops = counter.get_flop_counts()["Global"]
     convolutions = sum(count for operator, count in flops.items() if "conv" in str(operator))
     products = sum(flops.values()) - convolutions
     return Counts(products / CHUNK, convolutions / CHUNK, text.get_total_flops() / 40, weights, memory.peak)
+
+
+@contextmanager
+def _unfused_attention() -> Iterator[None]:
+    """Compute attention operator by operator, because the fused one has no count."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
 
 
 class _PeakMemory(TorchDispatchMode):

@@ -335,13 +335,18 @@ class SettingOptions(Options):
         values = {**values, **self.keywords()}
         if class_list is not None:
             values["classes"] = class_list.names
-            values.setdefault("family", class_list.family)
-            if class_list.prompt is not None and "templates" not in values:
-                values.setdefault("prompt", class_list.prompt)
+            if not values.get("multi_label") and len(class_list.names) > 1:
+                values.setdefault("family", class_list.family)
         task, protocol, decision = read_records(None, values)
         protocol = protocol.for_task(task)
+        if task.independent_labels:
+            protocol.check_independent_labels()
+        has_texts = not values.keys().isdisjoint(("prompt", "templates"))
+        from_words = any(method.starts_from_words for method in protocol.methods)
+        if class_list is not None and class_list.prompt is not None and from_words and not has_texts:
+            task = task.replace(prompt=class_list.prompt)
         protocol = protocol.replace(methods=self.with_settings(protocol.methods))
-        if class_list is not None and class_list.augmix is not None:
+        if class_list is not None and class_list.augmix is not None and not task.independent_labels:
             protocol = protocol.with_recipe(replace(protocol.recipe, augmix=class_list.augmix))
         return task, protocol, decision
 
@@ -512,9 +517,12 @@ class RayOptions(Options):
         """Return the pool: this process, several processes of this machine, or a plugin's."""
         if self.is_local:
             return local_pool(workers, device)
+        options = self.cluster_options()
         if workers is not None:
-            raise OtptError(f"--workers was given with --engine {self.engine}; expected --ray-actors there.")
-        return get_pool(self.engine, **self.cluster_options())
+            if self.engine == "ray":
+                raise OtptError("--workers was given with --engine ray; expected --ray-actors there.")
+            options["workers"] = workers
+        return get_pool(self.engine, **options)
 
 
 def use_threads(threads: int | None) -> None:

@@ -516,8 +516,8 @@ def image_column(columns: Iterable[str], column: str | None, table: str) -> str:
     chosen = _column_name(column) if column else next((name for name in IMAGE_COLUMNS if name in columns), "")
     if chosen not in columns:
         raise OtptError(
-            f"{table!r} has the columns {', '.join(map(repr, columns)) or 'none'}; name the one that holds the images with "
-            "--column."
+            f"{table!r} has the columns {', '.join(map(repr, columns)) or 'none'}; name the one that holds the images "
+            "with --column."
         )
     return chosen
 

@@ -8,7 +8,7 @@ from otpt.calibration import Calibration, fit_calibration, fit_label_calibration
 from otpt.calibration.conformal import FREE_RANKS, PENALTY
 from otpt.errors import OtptError, unknown
 from otpt.files import Json
-from otpt.methods import column_facts, numbers_on
+from otpt.methods import Protocol, column_facts, numbers_on
 from otpt.runs import ColumnConfig, DatasetConfig, Run
 from otpt.runs.shards import LabelRows
 
@@ -80,7 +80,7 @@ def _facts(run: Run, dataset: DatasetConfig, column: ColumnConfig) -> Mapping[st
         dataset.classes,
         column.prompt,
         column.views,
-        bool(run.config.numbers["official_precision"]),
+        {name: run.config.numbers[name] for name in Protocol.recorded_fields()},
     )
 
 

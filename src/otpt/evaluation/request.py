@@ -204,6 +204,12 @@ class Evaluation(Frozen):
                     f"{'several labels' if several else 'one label each'}; use {MULTI_LABEL!r} for several labels per "
                     "image, and any other method for one."
                 )
+        if several:
+            evaluation.protocol.check_independent_labels()
+            if evaluation.seeds != Evaluation().seeds:
+                raise OtptError(
+                    f"The seeds are {evaluation.seeds}, but several labels per image need none; leave them out."
+                )
         for dataset in datasets:
             if dataset.views is not None:
                 place = Protocol(family=self.protocol.family or dataset.family, dataset=dataset.registered_name)

@@ -23,6 +23,7 @@ from otpt.methods.batch import Batch
 from otpt.methods.examples import Examples
 from otpt.methods.method import Method, Methods
 from otpt.methods.names import (
+    check_dataset_name,
     compose,
     field_methods,
     field_names,
@@ -88,6 +89,7 @@ __all__ = [
     "by_preparer",
     "calibration_facts",
     "calibrator",
+    "check_dataset_name",
     "check_fit",
     "column_facts",
     "columns",

@@ -14,6 +14,7 @@ from pathlib import Path
 from otpt.errors import OtptError, cannot_read, unknown
 from otpt.methods.method import Method
 from otpt.plugins import is_registered, load_installed_plugins, restorable
+from otpt.prompts import template_datasets
 from otpt.records import Frozen
 from otpt.registry import (
     AXES,
@@ -24,6 +25,7 @@ from otpt.registry import (
     TEXTS,
     Part,
     Weight,
+    listed_datasets,
     make_part,
 )
 
@@ -97,6 +99,15 @@ def published_methods() -> Mapping[str, Method]:
 def field_methods() -> Mapping[str, Method]:
     """Return the published methods that are not in the O-TPT paper, by name."""
     return {name: compose(name) for name in field_names()}
+
+
+def check_dataset_name(name: str) -> None:
+    """Raise an :class:`OtptError` for a data set without published templates and numbers."""
+    names = set(template_datasets())
+    for method in (*published_methods().values(), *field_methods().values()):
+        names |= listed_datasets([*method.numbers.values(), method.learning_rate, *method.objectives.values()])
+    if name not in names:
+        raise unknown("data set with published templates or numbers", name, sorted(names))
 
 
 def known_parts() -> Mapping[str, Part]:

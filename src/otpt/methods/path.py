@@ -84,7 +84,7 @@ class PromptGroup:
             self.constants["stream_length"] = protocol.stream_length
         self._stages_by_recipe: dict[ViewRecipe, list[Stages]] = {}
         for method, recipe in zip(methods, self.recipes, strict=True):
-            stages = Stages(method, method.settings_for(*protocol.place), tower, protocol.official_precision)
+            stages = Stages(method, protocol, tower)
             self._stages_by_recipe.setdefault(recipe, []).append(stages)
         self._configs: dict[str, TuningConfig] = {}
         for method in methods:

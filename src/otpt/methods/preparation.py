@@ -8,6 +8,7 @@ An init makes the initial text features of methods (:class:`Init`); a system rep
         \"\"\"The words of the prompt in reverse order.\"\"\"
 
         name = "reversed"
+        from_words = True
 
         def prepare(self, setup):
             words = " ".join(reversed(setup.task.prompt.words.split()))
@@ -22,6 +23,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
+from pathlib import Path
 from typing import ClassVar, TypeVar
 from typing import Protocol as Interface
 
@@ -120,8 +122,12 @@ class Preparer(Preparation, ABC):
         return self.name
 
     def facts(self, task: Task, protocol: Protocol, method: Method) -> Mapping[str, Json]:
-        """Return what determines the prompt of a method, for ``config.json`` and calibration files."""
-        return {}
+        """Return what determines the prompt of a method, for ``config.json`` and calibration files.
+
+        By default, the texts of the task and all inputs; of a file, a digest of its content.
+        """
+        inputs = {name: _input_fact(getattr(self, name)) for name in type(self).model_fields}
+        return {**texts_facts(task), **({"inputs": inputs} if inputs else {})}
 
     def learned_from(self) -> Mapping[str, Sequence[str]]:
         """Return the keys of the images that it was learned from, where they are known, by what was learned."""
@@ -348,6 +354,13 @@ def prompt_facts(task: Task, protocol: Protocol, method: Method) -> dict[str, Js
     return facts
 
 
+def _input_fact(value: object) -> Json:
+    """Return an input of an init or a system as plain data: a digest of a file's content, other values themselves."""
+    if isinstance(value, Path) and value.is_file():
+        return {"file": hashlib.sha256(value.read_bytes()).hexdigest()[:32]}
+    return plain(value)
+
+
 def texts_facts(task: Task) -> dict[str, Json]:
     """Describe the texts of a task as plain data."""
     texts = task.texts
@@ -382,7 +395,7 @@ def calibration_facts(backbone: Backbone, task: Task, protocol: Protocol, method
         task.classes,
         prompt_facts(task, protocol, method),
         None if recipe is None else recipe.key,
-        protocol.official_precision,
+        protocol.recorded(),
     )
 
 
@@ -392,16 +405,25 @@ def column_facts(
     classes: Sequence[str],
     prompt: Mapping[str, Json],
     views: str | None,
-    official_precision: bool,
+    settings: Mapping[str, Json],
 ) -> dict[str, Json]:
-    """Return :func:`calibration_facts` from the config of a run; the recipe of a single view is ignored."""
+    """Return :func:`calibration_facts` from the config of a run; the recipe of a single view is ignored.
+
+    Args:
+        model: name and fingerprint of the backbone.
+        method: name of the method, and its numbers on the data set.
+        classes: class names.
+        prompt: facts of the initial prompt.
+        views: key of the view recipe, or None.
+        settings: fields of the protocol that all results of a run share.
+    """
     return {
         "model": dict(model),
         "method": dict(method),
         "classes": list(classes),
         "prompt": dict(prompt),
         "views": None if views is None or " n=1 " in views else views,
-        "official_precision": official_precision,
+        **settings,
     }
 
 

@@ -87,7 +87,7 @@ class Protocol(Frozen):
         MEMORY_BUDGET,
         ge=1,
         description="memory limit for the graphs of text features, in bytes",
-        json_schema_extra={NOT_SERVED: "the service decides how much memory a request may use"},
+        json_schema_extra={**ELSEWHERE, NOT_SERVED: "the service decides how much memory a request may use"},
     )
 
     @model_validator(mode="before")
@@ -174,20 +174,25 @@ class Protocol(Frozen):
         if not self.methods:
             default = DEFAULT_METHOD if task.examples is None else EXAMPLES_METHOD
             protocol = self.replace(methods=(MULTI_LABEL if task.independent_labels else default,))
-        independent = protocol.methods[0].adapt == MULTI_LABEL
-        first = protocol.methods[0].name
-        if task.classes and task.independent_labels != independent:
-            what = f"multi_label is {task.multi_label}" if len(task.classes) > 1 else f"there is {task.question}"
-            raise OtptError(
-                f"{what}, but the method is {first!r}; use {MULTI_LABEL!r} for several labels per image and for a "
-                "single class, and any other method for one label."
-            )
-        if task.examples is not None and protocol.methods[0].starts_from_words:
-            raise OtptError(
-                f"The method {first!r} does not use example images; use 'gda', 'tip-adapter' or 'prototypes', alone "
-                "or combined with other parts, as in 'gda+confident-half'."
-            )
+        if task.multi_label:
+            protocol.check_independent_labels()
+        for method in protocol.methods:
+            _check_task(method, task)
+        uses_prompt = any(method.starts_from_words for method in protocol.methods)
+        if task.has_own_prompt and not uses_prompt and not (task.examples is not None and task.examples.texts):
+            named = ", ".join(repr(method.name) for method in protocol.methods)
+            raise OtptError(f"The prompt is {task.prompt.name!r}, but {named} does not start from words; leave it out.")
         return protocol
+
+    def check_independent_labels(self) -> None:
+        """Raise an :class:`OtptError` for settings without an effect on several labels, which see a grid of crops."""
+        default = Protocol()
+        for name in type(self).model_fields:
+            if name not in ("methods", "memory_budget") and getattr(self, name) != getattr(default, name):
+                raise OtptError(
+                    f"{name} is {getattr(self, name)!r:.80}, but several labels per image, and a single class, are "
+                    "predicted from a fixed grid of crops; leave it out."
+                )
 
     def recipe_for(self, method: Method) -> ViewRecipe | None:
         """Return the view recipe of a method, or None for a method on whole images."""
@@ -221,6 +226,21 @@ class Protocol(Frozen):
             same = recipe == other or min(recipe.n_views, other.n_views) == 1
             recipes[recipe.kind] = largest if same else largest.of(largest.n_views)
         return tuple(recipes.values())
+
+
+def _check_task(method: Method, task: Task) -> None:
+    """Raise an :class:`OtptError` for a method that does not fit a task."""
+    if task.classes and task.independent_labels != (method.adapt == MULTI_LABEL):
+        what = f"multi_label is {task.multi_label}" if len(task.classes) > 1 else f"there is {task.question}"
+        raise OtptError(
+            f"{what}, but the method is {method.name!r}; use {MULTI_LABEL!r} for several labels per image and for a "
+            "single class, and any other method for one label."
+        )
+    if task.examples is not None and method.starts_from_words:
+        raise OtptError(
+            f"The method {method.name!r} does not use example images; use 'gda', 'tip-adapter' or 'prototypes', alone "
+            "or combined with other parts, as in 'gda+confident-half'."
+        )
 
 
 def _recipe_of_table(table: Mapping[str, object]) -> ViewRecipe:

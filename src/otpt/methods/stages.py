@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +19,7 @@ from torch import Tensor
 from otpt.calibration import fixed_temperature, probabilities
 from otpt.errors import OtptError, describe_error
 from otpt.methods.method import Method
+from otpt.methods.protocol import Protocol
 from otpt.methods.state import PromptState, Scores, mean_cosine
 from otpt.registry import (
     ADAPTATIONS,
@@ -128,15 +130,23 @@ class Stages:
 
     Attributes:
         method: the method.
-        numbers: settings of its functions that differ from their defaults.
+        protocol: published numbers and precision.
         tower: kind of the backbone's image tower, for published temperatures.
-        official: round logits and softmax to float16 as the official scripts do.
     """
 
     method: Method
-    numbers: Mapping[str, object]
+    protocol: Protocol
     tower: str = "vit"
-    official: bool = False
+
+    @cached_property
+    def numbers(self) -> Mapping[str, object]:
+        """Settings of the method's functions that differ from their defaults."""
+        return self.method.settings_for(*self.protocol.place)
+
+    @property
+    def official(self) -> bool:
+        """Whether logits and softmax are rounded to float16 as the official scripts do."""
+        return self.protocol.official_precision
 
     @property
     def temperature(self) -> float:

@@ -127,6 +127,11 @@ class Task(Frozen):
         return "multi_label" if self.multi_label else f"the single class {self.classes[0]!r}"
 
     @property
+    def has_own_prompt(self) -> bool:
+        """Whether a prompt other than the default was given."""
+        return isinstance(self.texts, Prompt) and self.texts != DEFAULT_PROMPT
+
+    @property
     def prompt(self) -> Prompt:
         """The prompt of words, or the default one where the texts are something else."""
         return self.texts if isinstance(self.texts, Prompt) else DEFAULT_PROMPT

@@ -20,6 +20,7 @@ from otpt.prompts.prompt import (
     TextFeatures,
     dataset_templates,
     published_templates,
+    template_datasets,
 )
 from otpt.prompts.tokens import PromptTokens, check_class_names, tokenize_prompts
 
@@ -42,6 +43,7 @@ __all__ = [
     "description_features",
     "prompt_encoder",
     "published_templates",
+    "template_datasets",
     "template_features",
     "tokenize_prompts",
 ]

@@ -253,6 +253,11 @@ def dataset_templates(dataset: str) -> Templates:
     return Templates("dataset-templates", _published().datasets.get(dataset, [GENERAL]))
 
 
+def template_datasets() -> Sequence[str]:
+    """Return the names of the data sets that have a published template."""
+    return list(_published().datasets)
+
+
 @dataclass(frozen=True)
 class Descriptions:
     """Sentences that describe each class; the text features of a class are averaged.

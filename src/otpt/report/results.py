@@ -18,6 +18,7 @@ import pandas as pd
 
 from otpt.data.dataset import is_own
 from otpt.errors import OtptError, unknown
+from otpt.methods import Protocol
 from otpt.runs import DatasetConfig, Rows, Run, results_frame, short_table
 from otpt.runs.config import differences
 
@@ -296,8 +297,9 @@ def _shared(run: Run, seeds: Sequence[int] | None) -> _Shared:
         "seeds": sorted(seed for seed in run.seeds if seeds is None or seed in seeds),
         "bins": config.scoring.n_bins,
         "side": config.scoring.side,
-        "settings of --official-precision": bool(config.numbers.get("official_precision")),
     }
+    shared = {name: config.numbers.get(name) for name in Protocol.recorded_fields()}
+    settings |= {f"settings of --{name.replace('_', '-')}": value for name, value in shared.items()}
     settings |= {f"settings of {name!r}": method for name, method in config.methods.items()}
     for dataset in run.datasets:
         images[f"images or classes of {dataset.name!r}"] = dataset.fingerprint

@@ -161,17 +161,22 @@ class Catalogue:
 
         of_task |= {"classes": class_list.names, "groups": request.groups}
         of_task |= {"prompt": request.template, "templates": request.templates}
-        if request.template is None and request.templates is None:
-            of_task["prompt"] = class_list.prompt
         task = Task(**of_task)
 
-        defaults: dict[str, object] = {"seed": self.seed, "family": class_list.family}
-        if "budget" not in of_protocol:
-            defaults["views"] = self.views
+        defaults: dict[str, object] = {}
+        if not task.independent_labels:  # which have neither views nor published numbers
+            defaults = {"seed": self.seed, "family": class_list.family}
+            if "budget" not in of_protocol:
+                defaults["views"] = self.views
         names = request.methods or [MULTI_LABEL if task.independent_labels else self.method]
         methods = tuple(served_method(name) for name in names)
+        from_words = any(method.starts_from_words for method in methods)
+        if class_list.prompt is not None and from_words and request.template is None and request.templates is None:
+            task = task.replace(prompt=class_list.prompt)
         protocol = Protocol(**{**defaults, **of_protocol, "methods": methods}).for_task(task)
-        if class_list.augmix is not None:
+        if task.independent_labels:
+            protocol.check_independent_labels()
+        if class_list.augmix is not None and not task.independent_labels:
             protocol = protocol.with_recipe(replace(protocol.recipe, augmix=class_list.augmix))
         if task.independent_labels and len(methods) > 1:
             raise OtptError(f"{len(methods)} methods were given with {task.question}; expected one.")
