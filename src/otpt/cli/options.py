@@ -40,7 +40,7 @@ from otpt.features import FeatureCache
 from otpt.files import read_text
 from otpt.methods import Method, Protocol, Task, get_methods, load_plugin
 from otpt.prompts import Prompt, Templates
-from otpt.records import Frozen
+from otpt.records import NOT_SERVED, Frozen, mark_of
 from otpt.rejection import NO_PROMISE
 from otpt.report import Results, open_results
 from otpt.workers import Pool, get_pool, local_pool
@@ -141,13 +141,23 @@ class Options:
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
-def option_group(title: str | None = None) -> Callable[[type[T]], type[T]]:
+def option_group(
+    title: str | None = None, *, fields_of: type[Frozen] | None = None, without: Sequence[str] = ()
+) -> Callable[[type[T]], type[T]]:
     """Make a class of options a frozen dataclass under a heading.
 
     An option named like a field of a record has its type, and its help text unless another one is declared.
+
+    Args:
+        title: heading of the options.
+        fields_of: record whose fields are options of this class, also where the class does not declare them; fields
+            that a service cannot set, and those that are not a number, text or flag, are left out.
+        without: fields of that record that are options of other classes.
     """
 
     def make(cls: type[T]) -> type[T]:
+        if fields_of is not None:
+            _declare_fields(cls, fields_of, without)
         hints = get_type_hints(cls, include_extras=True)
         for name in cls.__annotations__:
             if title is not None:
@@ -155,6 +165,17 @@ def option_group(title: str | None = None) -> Callable[[type[T]], type[T]]:
         return Parameter(name="*", group=title)(dataclass(frozen=True, kw_only=True)(cls))
 
     return make
+
+
+def _declare_fields(cls: type[T], record: type[Frozen], without: Sequence[str]) -> None:
+    """Declare the options of a record's fields that neither the class nor its bases declare."""
+    declared = {name for base in cls.__mro__ for name in getattr(base, "__annotations__", {})}
+    for name, field in record.model_fields.items():
+        plain = _plain_type(field.annotation)
+        if name in declared or name in without or plain is None or mark_of(field, NOT_SERVED) is not None:
+            continue
+        cls.__annotations__[name] = Annotated[plain | None, setting(record, name)]  # type: ignore[operator]
+        setattr(cls, name, None)
 
 
 def _complete_hint(name: str, hint: object) -> object:
@@ -357,7 +378,7 @@ def _parts(method: Method) -> set[str]:
     return {method.name, *axes, *method.objectives}
 
 
-@option_group("Method")
+@option_group("Method", fields_of=Protocol, without=("seed",))
 class MethodOptions(SettingOptions):
     """Prompts, views and settings of the methods."""
 
@@ -366,7 +387,7 @@ class MethodOptions(SettingOptions):
     official_precision: Annotated[Flag, setting(Protocol, "official_precision", group=_WEIGHTS)] = None
 
 
-@option_group("Prediction sets and abstention")
+@option_group("Prediction sets and abstention", fields_of=Decision, without=("threshold",))
 class DecisionOptions(Options):
     """Calibration files, and what is done with probabilities."""
 

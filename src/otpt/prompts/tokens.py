@@ -30,10 +30,6 @@ class PromptTokens:
     start: Tensor
     rows: Tensor
 
-    def part(self, texts: Tensor) -> PromptTokens:
-        """Return a subset of the sentences with the same context."""
-        return PromptTokens(self.ids[texts], self.slots[texts], self.start, self.rows[texts])
-
 
 def check_class_names(names: Sequence[str], *, allow_duplicates: bool = False, least: int = 2) -> tuple[str, ...]:
     """Validate class names and return them as a tuple.
