@@ -123,7 +123,7 @@ def test_what_is_wrong_is_said() -> None:
     cases = [
         (lambda: functional.predict(IMAGES, TEXTS, method="o-tpt"), "tunes a context, but text_features is an array"),
         (lambda: functional.predict(2 * IMAGES, TEXTS), "not have unit norm"),
-        (lambda: functional.predict(IMAGES, TEXTS[:, :3]), r"expected \(C, D\) with at least two classes"),
+        (lambda: functional.predict(IMAGES, TEXTS[:, :3]), r"expected \(C, D\), with D = 12"),
         (lambda: functional.predict(IMAGES[0, 0], TEXTS), r"expected \(N, V, D\)"),
         (lambda: functional.predict(IMAGES.long(), TEXTS), "floating-point"),
         (lambda: functional.predict(IMAGES, TEXTS, method="gda"), "examples="),
