@@ -37,7 +37,7 @@ __all__ = ["Encoder", "aggregate", "calibrate", "predict", "tune"]
 Array = Tensor | npt.ArrayLike
 """A torch tensor, a numpy array or a list of numbers."""
 
-_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+_FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 _FROM_LOGITS = ("logits", "zero_shot", "probabilities", "uncalibrated")
 """Function arguments that the stages compute from the logits."""
 
@@ -46,6 +46,7 @@ def __dir__() -> list[str]:
     return __all__
 
 
+@torch.inference_mode(False)  # gradients are computed inside
 def predict(
     view_features: Array,
     text_features: Array | Encoder,
@@ -67,8 +68,8 @@ def predict(
         view_features: unit features (N, V, D) of several images, or (V, D) of one.
         text_features: features (C, D) of any norm, or an encoder (n, W) → (C, D) for methods that tune a context.
         method: method name or :class:`~otpt.Method`.
-        context: initial context (n, W) of the encoder, which is called with contexts of this type or, if it raises a
-            RuntimeError, of the type of the views.
+        context: initial context (n, W) of the encoder, which is called with contexts of this type, in float32 for half
+            precision, or else of the first type in which it raises no RuntimeError.
         examples: features (M, D) and labels (M,) of example images, for ``gda``, ``tip-adapter`` and ``prototypes``.
         logit_scale, logit_bias: constants of the model; the scale is positive.
         protocol: family and data set that select published numbers, and the number of images of a stream; its methods
@@ -102,6 +103,7 @@ def predict(
     return rows[0] if one else rows
 
 
+@torch.inference_mode(False)  # gradients are computed inside
 def tune(
     view_features: Array,
     encoder: Encoder,
@@ -312,45 +314,22 @@ def _texts_state(
     elif context is None:
         source = texts
     else:
-        start = _as_array(context, "context", "nW", {}).to(views.device)
-        given = context.dtype if isinstance(context, Tensor) else start.dtype
-        source = _CheckedEncoder(texts, start, views, given)
+        start = _as_array(context, "numbers of the context", "nW", {}).to(views.device)
+        source = _CheckedEncoder(texts, views)
     return state_of_texts(source, start, views, logit_scale=logit_scale, logit_bias=logit_bias)
 
 
 class _CheckedEncoder:
-    """A user's encoder: called in a type that it accepts, with validated results in the type of the views.
+    """A user's encoder, called in a type that it accepts; its results are validated, in the type of the views."""
 
-    Args:
-        encoder: function (n, W) → (C, D).
-        context: initial context.
-        views: view features (N, V, D).
-        given: type of the initial context as given, half precision included.
-    """
-
-    def __init__(self, encoder: Encoder, context: Tensor, views: Tensor, given: torch.dtype) -> None:
+    def __init__(self, encoder: Encoder, views: Tensor) -> None:
+        """``views``: view features (N, V, D)."""
         self._encoder, self._views = encoder, views
+        self._dtype: torch.dtype | None = None
         self._shape: torch.Size | None = None
-        self._dtype = context.dtype
-        candidates = list(dict.fromkeys((context.dtype, views.dtype, given)))
-        if len(candidates) > 1:
-            self._dtype = self._accepted(context, candidates)
-
-    def _accepted(self, context: Tensor, candidates: list[torch.dtype]) -> torch.dtype:
-        """Return the first type in which the encoder raises no RuntimeError."""
-        errors = []
-        for dtype in candidates:
-            try:
-                with torch.no_grad():
-                    self._encoder(context.to(dtype))
-            except RuntimeError as error:
-                errors.append(error)
-            else:
-                return dtype
-        raise errors[0]
 
     def __call__(self, context: Tensor) -> Tensor:
-        features = self._encoder(context.to(self._dtype))
+        features = self._first_call(context) if self._dtype is None else self._encoder(context.to(self._dtype))
         if not isinstance(features, Tensor):
             raise OtptError(f"The encoder returned {describe(features)}; expected a tensor (C, D).")
         _check_type(features, "results of the encoder")
@@ -364,6 +343,19 @@ class _CheckedEncoder:
         features = features.to(self._views)
         _check_finite(features, "results of the encoder")
         return features
+
+    def _first_call(self, context: Tensor) -> Tensor:
+        """Call the encoder in the first type in which it raises no RuntimeError, and remember the type."""
+        errors = []
+        for dtype in dict.fromkeys((context.dtype, self._views.dtype, *_FLOATS)):
+            try:
+                features = self._encoder(context.to(dtype))
+            except RuntimeError as error:
+                errors.append(error)
+            else:
+                self._dtype = dtype
+                return features
+        raise errors[0]
 
 
 def _as_views(values: Array, sizes: dict[str, int]) -> tuple[Tensor, bool]:
@@ -470,8 +462,10 @@ def _check_scale(value: object) -> float:
 
 def _check_number(value: object, keyword: str) -> float:
     """Return a finite number, given as such or as an array with one entry."""
-    array = _as_tensor(value, keyword) if isinstance(value, (Tensor, np.ndarray)) else None
-    number = array.item() if array is not None and array.numel() == 1 else value
+    number = value
+    if isinstance(value, (Tensor, np.ndarray)):
+        array = _to_tensor(value, keyword, "one number")
+        number = array.item() if array.numel() == 1 else value
     try:
         if not isinstance(number, bool) and isinstance(number, Real) and math.isfinite(number):
             return float(number)
