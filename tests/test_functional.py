@@ -128,6 +128,25 @@ def test_it_gives_the_very_numbers_of_the_classifier() -> None:
             assert row.numpy() == pytest.approx(other, abs=1e-9)
 
 
+def test_a_classifier_takes_the_same_arrays() -> None:
+    clf = Classifier(tiny_backbone(), views=ViewRecipe(n_views=8)).set_classes(["cat", "dog", "red panda"])
+    views = normalize(torch.randn(2, 8, 32, generator=torch.Generator().manual_seed(0)), dim=-1)
+    for method in ("zero-shot", "o-tpt"):
+        expected = [each[method].probabilities for each in clf.classify_features(views, [method])]
+        for same in (
+            views.double(),
+            views.numpy(),
+            views.tolist(),
+            views.double().numpy(),
+            views.clone().requires_grad_(),
+        ):
+            found = [each[method].probabilities for each in clf.classify_features(same, [method])]
+            assert np.array_equal(found, expected)
+    for wrong in (views.long(), views.to_sparse(), views[:, :0], views * math.nan, views[0], None, "features"):
+        with pytest.raises(OtptError):
+            clf.classify_features(wrong, ["zero-shot"])  # type: ignore[arg-type]
+
+
 def test_methods_as_objects() -> None:
     rows = logits(IMAGES)
     arrays: dict[str, Any] = {"view_features": IMAGES, "text_features": TEXTS}

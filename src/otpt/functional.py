@@ -11,16 +11,13 @@ the shape of a context.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from numbers import Real
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from otpt.errors import OtptError, describe_error
+from otpt.arrays import FLOATS, Array, as_array, as_images, as_tensor, check_finite, check_number, check_type, to_tensor
+from otpt.errors import OtptError
 from otpt.methods import Method, Protocol, get_method
 from otpt.methods.few_shot import EXAMPLE_INITS, example_state
 from otpt.methods.path import PromptGroup
@@ -34,10 +31,6 @@ from otpt.transfers import to_host
 
 __all__ = ["Encoder", "aggregate", "calibrate", "predict", "tune"]
 
-Array = Tensor | npt.ArrayLike
-"""A torch tensor, a numpy array or a list of numbers."""
-
-_FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 _FROM_LOGITS = ("logits", "zero_shot", "probabilities", "uncalibrated")
 """Function arguments that the stages compute from the logits."""
 
@@ -78,7 +71,7 @@ def predict(
     """
     sizes: dict[str, int] = {}
     views, one = _as_views(view_features, sizes)
-    scale, bias = _check_scale(logit_scale), _check_number(logit_bias, "logit_bias")
+    scale, bias = _check_scale(logit_scale), check_number(logit_bias, "logit_bias")
     if protocol is not None and not isinstance(protocol, Protocol):
         raise OtptError(f"The protocol is {protocol!r:.80}; expected an otpt.Protocol, or None.")
     _check_string(tower, "tower", "'vit' or 'resnet'")
@@ -130,7 +123,7 @@ def tune(
     """
     sizes: dict[str, int] = {}
     views, _ = _as_views(view_features, sizes)
-    scale, bias = _check_scale(logit_scale), _check_number(logit_bias, "logit_bias")
+    scale, bias = _check_scale(logit_scale), check_number(logit_bias, "logit_bias")
     _check_string(family, "family", "'fine-grained' or 'shift'")
     chosen = get_method(method)
     _refuse(chosen, has_examples=False)
@@ -142,7 +135,7 @@ def tune(
     with one_thread():
         state = _texts_state(encoder, context, views, sizes, scale, bias)
         scores = tune_contexts(state, views, [config])[config]
-    _check_finite(scores.logits, "tuned logits")
+    check_finite(scores.logits, "tuned logits")
     return scores
 
 
@@ -164,15 +157,15 @@ def calibrate(
         text_features, adapted_text_features: (C, D) before and after adaptation, for "dac".
         settings: settings of the calibration, such as ``{"temperature": T}`` for "temperature".
     """
-    rows, start = _as_tensor(logits, "logits"), _as_tensor(zero_shot, "zero-shot logits")
+    rows, start = as_tensor(logits, "logits"), as_tensor(zero_shot, "zero-shot logits")
     if rows.shape != start.shape or rows.ndim not in (1, 2, 3) or rows.numel() == 0:
         raise OtptError(
             f"The logits have shape {tuple(rows.shape)} and the zero-shot logits {tuple(start.shape)}; expected equal "
             "shapes, (N, V, C), (V, C) or (C,), without a dimension of size 0."
         )
     start = start.to(rows)
-    _check_finite(rows, "logits")
-    _check_finite(start, "zero-shot logits")
+    check_finite(rows, "logits")
+    check_finite(start, "zero-shot logits")
     sizes = {"C": rows.shape[-1]}
     texts = _optional(text_features, "text features", "CD", sizes)
     adapted = _optional(adapted_text_features, "adapted text features", "CD", sizes)
@@ -212,9 +205,9 @@ def aggregate(
         settings: settings of the aggregation.
     """
     sizes: dict[str, int] = {}
-    rows, one = _as_images(logits, "logits", "NVC", sizes)
-    start = rows if zero_shot is None else _as_images(zero_shot, "zero-shot logits", "NVC", sizes)[0]
-    views = None if view_features is None else _as_images(view_features, "view features", "NVD", sizes)[0]
+    rows, one = as_images(logits, "logits", "NVC", sizes)
+    start = rows if zero_shot is None else as_images(zero_shot, "zero-shot logits", "NVC", sizes)[0]
+    views = None if view_features is None else as_images(view_features, "view features", "NVD", sizes)[0]
     texts = _optional(text_features, "text features", "CD", sizes)
     scale = _check_scale(logit_scale)
     stages = _stages(method, "aggregate", settings)
@@ -310,11 +303,11 @@ def _texts_state(
     if not callable(texts) or isinstance(texts, Tensor):
         if context is not None:
             raise OtptError("context= was given with text_features as an array; pass an encoder, or leave context out.")
-        source = _as_array(texts, "text features", "CD", sizes, like=views)
+        source = as_array(texts, "text features", "CD", sizes, like=views)
     elif context is None:
         source = texts
     else:
-        start = _as_array(context, "numbers of the context", "nW", {}).to(views.device)
+        start = as_array(context, "numbers of the context", "nW", {}).to(views.device)
         source = _CheckedEncoder(texts, views)
     return state_of_texts(source, start, views, logit_scale=logit_scale, logit_bias=logit_bias)
 
@@ -332,7 +325,7 @@ class _CheckedEncoder:
         features = self._first_call(context) if self._dtype is None else self._encoder(context.to(self._dtype))
         if not isinstance(features, Tensor):
             raise OtptError(f"The encoder returned {describe(features)}; expected a tensor (C, D).")
-        _check_type(features, "results of the encoder")
+        check_type(features, "results of the encoder")
         width = self._views.shape[-1]
         if features.ndim != 2 or features.shape[1] != width or self._shape not in (None, features.shape):
             raise OtptError(
@@ -341,13 +334,13 @@ class _CheckedEncoder:
             )
         self._shape = features.shape
         features = features.to(self._views)
-        _check_finite(features, "results of the encoder")
+        check_finite(features, "results of the encoder")
         return features
 
     def _first_call(self, context: Tensor) -> Tensor:
         """Call the encoder in the first type in which it raises no RuntimeError, and remember the type."""
         errors = []
-        for dtype in dict.fromkeys((context.dtype, self._views.dtype, *_FLOATS)):
+        for dtype in dict.fromkeys((context.dtype, self._views.dtype, *FLOATS)):
             try:
                 features = self._encoder(context.to(dtype))
             except RuntimeError as error:
@@ -360,7 +353,7 @@ class _CheckedEncoder:
 
 def _as_views(values: Array, sizes: dict[str, int]) -> tuple[Tensor, bool]:
     """Validate view features; return them as (N, V, D), and whether they are those of one image."""
-    views, one = _as_images(values, "view features", "NVD", sizes)
+    views, one = as_images(values, "view features", "NVD", sizes)
     _check_unit_norm(views)
     return views, one
 
@@ -369,81 +362,15 @@ def _as_examples(examples: tuple[Array, Array], views: Tensor, sizes: dict[str, 
     """Validate example features (M, D) and labels (M,)."""
     if not isinstance(examples, (tuple, list)) or len(examples) != 2:
         raise OtptError(f"The examples are {examples!r:.80}; expected (features, labels).")
-    features = _as_array(examples[0], "example features", "MD", sizes, like=views)
-    labels = _to_tensor(examples[1], "example labels", "integers")
+    features = as_array(examples[0], "example features", "MD", sizes, like=views)
+    labels = to_tensor(examples[1], "example labels", "integers")
     if labels.is_floating_point() or labels.is_complex() or labels.is_quantized:
         raise OtptError(f"The example labels have type {labels.dtype}; expected integers.")
     return features, labels.long()
 
 
-def _as_images(values: Array, what: str, dims: str, sizes: dict[str, int]) -> tuple[Tensor, bool]:
-    """Validate an array (N, …), or (…) of one image; return it as (N, …), and whether it is that of one image."""
-    tensor = _as_tensor(values, what)
-    one = tensor.ndim == len(dims) - 1
-    return _as_array(tensor[None] if one else tensor, what, dims, sizes), one
-
-
 def _optional(values: Array | None, what: str, dims: str, sizes: dict[str, int]) -> Tensor | None:
-    return None if values is None else _as_array(values, what, dims, sizes)
-
-
-def _as_array(values: Array, what: str, dims: str, sizes: dict[str, int], like: Tensor | None = None) -> Tensor:
-    """Return a finite tensor with dimensions such as "NVD", in the type and on the device of ``like``.
-
-    ``sizes`` has the sizes of the dimensions by letter; new ones are added.
-    """
-    tensor = _as_tensor(values, what)
-    shape = dict(zip(dims, tensor.shape, strict=False))
-    if tensor.ndim != len(dims) or any(size == 0 or sizes.get(name, size) != size for name, size in shape.items()):
-        image = f", or ({', '.join(dims[1:])}) for one image" if dims[0] == "N" else ""
-        known = [f"{letter} = {sizes[letter]}" for letter in dims if letter in sizes]
-        raise OtptError(
-            f"The {what} have shape {tuple(tensor.shape)}; expected ({', '.join(dims)}){image}, with "
-            f"{', '.join([*known, 'no dimension of size 0'])}."
-        )
-    sizes.update(shape)
-    tensor = tensor if like is None else tensor.to(like)
-    _check_finite(tensor, what)
-    return tensor
-
-
-def _as_tensor(values: object, what: str) -> Tensor:
-    """Return a detached tensor of floats from a tensor, an array or a list; half precision becomes float32."""
-    tensor = _to_tensor(values, what, "floating-point numbers").detach()
-    _check_type(tensor, what)
-    return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
-
-
-def _to_tensor(values: object, what: str, expected: str) -> Tensor:
-    """Return a dense tensor of any type from a tensor, an array or a list."""
-    try:
-        tensor = values if isinstance(values, Tensor) else torch.from_numpy(np.array(values))
-    except Exception as error:  # conversions of other packages' arrays raise anything
-        raise OtptError(
-            f"The {what} are {values!r:.80}; expected an array of {expected} ({describe_error(error)})."
-        ) from None
-    _check_dense(tensor, what)
-    return tensor
-
-
-def _check_dense(tensor: Tensor, what: str) -> None:
-    if tensor.is_nested or tensor.layout != torch.strided or tensor.is_meta:
-        kind = "nested" if tensor.is_nested else "on the meta device" if tensor.is_meta else "sparse"
-        raise OtptError(f"The {what} are a tensor that is {kind}; expected a dense tensor with values.")
-
-
-def _check_type(tensor: Tensor, what: str) -> None:
-    _check_dense(tensor, what)
-    if tensor.dtype not in _FLOATS:
-        raise OtptError(
-            f"The {what} have shape {tuple(tensor.shape)} and type {tensor.dtype}; expected floating-point numbers, "
-            "float16, bfloat16, float32 or float64."
-        )
-
-
-def _check_finite(tensor: Tensor, what: str) -> None:
-    if not bool(tensor.isfinite().all()):
-        raise OtptError(f"The {what} contain nan or infinity; expected finite numbers in {tensor.dtype}.")
+    return None if values is None else as_array(values, what, dims, sizes)
 
 
 def _check_unit_norm(views: Tensor) -> None:
@@ -454,24 +381,10 @@ def _check_unit_norm(views: Tensor) -> None:
 
 def _check_scale(value: object) -> float:
     """Return a logit scale; raise unless it is positive."""
-    scale = _check_number(value, "logit_scale")
+    scale = check_number(value, "logit_scale")
     if scale <= 0:
         raise OtptError(f"logit_scale is {scale:g}; expected a number > 0.")
     return scale
-
-
-def _check_number(value: object, keyword: str) -> float:
-    """Return a finite number, given as such or as an array with one entry."""
-    number = value
-    if isinstance(value, (Tensor, np.ndarray)):
-        array = _to_tensor(value, keyword, "one number")
-        number = array.item() if array.numel() == 1 else value
-    try:
-        if not isinstance(number, bool) and isinstance(number, Real) and math.isfinite(number):
-            return float(number)
-    except OverflowError:  # an integer above the range of floats
-        pass
-    raise OtptError(f"{keyword} is {value!r:.80}; expected a finite number.")
 
 
 def _check_string(value: object, keyword: str, expected: str) -> None:

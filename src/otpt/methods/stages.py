@@ -282,7 +282,7 @@ def call_function(
     try:
         result = component.call(arguments, settings)
     except Exception as error:
-        numerical = isinstance(error, (ArithmeticError, torch.linalg.LinAlgError))
+        numerical = isinstance(error, (ArithmeticError, torch.linalg.LinAlgError))  # type: ignore[attr-defined]
         if not component.digest and not numerical:  # a bug in a built-in function
             raise
         inputs = {key: arguments.get(key) for key in component.parameters}
