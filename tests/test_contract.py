@@ -12,6 +12,7 @@ import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from functools import cache
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -435,18 +436,22 @@ def as_array(tensor: Tensor, kind: tuple[str, str]) -> Any:
     return converted.numpy() if array == "numpy" else converted
 
 
-def predict_arrays(method: Method, kind: tuple[str, str], views: Tensor = VIEWS) -> Tensor:
-    inputs: dict[str, Any] = {"text_features": as_array(TEXTS, kind)}
+def predict_arrays(
+    method: Method, kind: tuple[str, str], views: Tensor = VIEWS, other_kind: tuple[str, str] | None = None
+) -> Tensor:
+    """Predict views of a kind of array; texts, contexts and examples may be of another one."""
+    other = other_kind or kind
+    inputs: dict[str, Any] = {"text_features": as_array(TEXTS, other)}
     if method.needs_context:
-        inputs = {"text_features": encoder, "context": as_array(CONTEXT, kind)}
+        inputs = {"text_features": encoder, "context": as_array(CONTEXT, other)}
     if method.init in EXAMPLE_INITS:
-        inputs["examples"] = (as_array(EXAMPLES, kind), [i % len(CLASSES) for i in range(len(EXAMPLES))])
+        inputs["examples"] = (as_array(EXAMPLES, other), [i % len(CLASSES) for i in range(len(EXAMPLES))])
     return functional.predict(as_array(views, kind), method=method, logit_scale=SCALE, **inputs)
 
 
 @pytest.mark.parametrize("name", PARTS)
 def test_parts_on_arrays(name: str) -> None:
-    """Probabilities of any kind of array, the same for one image; methods that need more than features are refused."""
+    """Probabilities of any mixture of arrays, the same for one image; methods that need more are refused."""
     joined, without = method_of_part(name)
     method, other = with_inputs(joined), with_inputs(without)
     makes_texts = method.init not in (*EXAMPLE_INITS, "words")
@@ -465,3 +470,7 @@ def test_parts_on_arrays(name: str) -> None:
         # a gate may adapt no image, or each; without the entropy, AdamW's step has the same signs on these numbers
         unclear = method.gate != "none" or name == "static"
         assert unclear or torch.equal(probabilities, expected) == (name in NO_EFFECT)
+    for views_type, other_type in permutations(("float64", "float32", "float16", "bfloat16"), 2):
+        mixed = predict_arrays(method, ("torch", views_type), other_kind=("torch", other_type))
+        assert (mixed.shape, mixed.dtype) == ((3, len(CLASSES)), torch.float64)
+        torch.testing.assert_close(mixed.sum(dim=1), torch.ones(3, dtype=torch.float64), rtol=0, atol=1e-5)

@@ -113,7 +113,15 @@ class Linearisation:
                 part = self._encoder._features(i, self._contexts) if self._parts is None else self._parts[i]
                 # not with grad_outputs, whose shape check makes torch import sympy (half a second)
                 value = (part * cotangent).sum()
-            (gradient,) = torch.autograd.grad(value, self._contexts, retain_graph=self._parts is not None)
+            gradient = None
+            if value.requires_grad:
+                retain = self._parts is not None
+                (gradient,) = torch.autograd.grad(value, self._contexts, retain_graph=retain, allow_unused=True)
+            if gradient is None:
+                raise OtptError(
+                    "The text features have no gradient with respect to the context; expected a differentiable "
+                    "encoder, without torch.no_grad or detach."
+                )
             total += gradient
         return total
 
