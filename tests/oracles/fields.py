@@ -17,7 +17,7 @@ from pydantic.fields import FieldInfo
 
 from otpt.records import Frozen
 
-NUMBERS = (0.9, 0.1, 0.5, 2, 3, -1)
+NUMBERS = (0.9, 0.1, 0.5, 2, 3, -1, 0)
 """Values that are tried for a number, in this order."""
 BOUNDS = ("ge", "gt", "le", "lt")
 TOLERANCE = 1e-6
