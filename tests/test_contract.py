@@ -203,7 +203,10 @@ QUESTIONS: dict[str, tuple[dict[str, Any], Sequence[str | None]]] = {
     "one label": (ONE_LABEL, METHODS),
     "several labels": ({"classes": CLASSES, "multi_label": True}, [None]),
     "single class": ({"classes": ["cat"]}, [None]),
-    "examples": ({"examples": examples, "views": 4}, [None, "gda+mean-probability", "tip-adapter", "gda+onzeta", "gda+tda"]),
+    "examples": (
+        {"examples": examples, "views": 4},
+        [None, "gda+mean-probability", "tip-adapter", "gda+onzeta", "gda+tda"],
+    ),
     "templates": ({**ONE_LABEL, "templates": ["a sketch of a {}.", "the {}."]}, METHODS),
     "fixed templates": (ONE_LABEL, ["templates-7", "templates-7+mean-probability"]),
     "groups": ({**ONE_LABEL, "groups": GROUPS}, METHODS),
@@ -420,9 +423,7 @@ def seen_of_toml(text: str) -> Outcome:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("record", "name"), [pair for pair in fields_of(RECORDS) if pair[1] not in NOT_IN_TOML]
-)
+@pytest.mark.parametrize(("record", "name"), [pair for pair in fields_of(RECORDS) if pair[1] not in NOT_IN_TOML])
 def test_fields_in_a_toml_file(record: type[Frozen], name: str, files: Path) -> None:
     case = TOML_CASES.get(name, Case())
     fields = set_fields(BASE, case.context)
@@ -574,9 +575,7 @@ def test_parts_on_arrays(name: str) -> None:
 # ---- inputs of inits ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("init", "name"), [(init, name) for init in INITS.values() for name in init.model_fields]
-)
+@pytest.mark.parametrize(("init", "name"), [(init, name) for init in INITS.values() for name in init.model_fields])
 def test_inputs_of_inits_change_the_facts(init: type[Preparation], name: str) -> None:
     """A run folder and a calibration notice another value of each input."""
     method = with_inputs(init.name)
