@@ -7,23 +7,26 @@ same over HTTP: tests/serve/test_fields.py; on the command line: tests/cli/test_
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import permutations
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 import torch.nn.functional as F
 from oracles.data.images import image
-from oracles.fields import Case, other_value, toml_text
-from oracles.methods.inputs import CLASSES, with_inputs
+from oracles.fields import Case, other_values, same, toml_text, values_to_try
+from oracles.methods.inputs import CLASSES, other_input, with_inputs
 from oracles.models.tiny import tiny_backbone
+from pydantic.fields import FieldInfo
 from torch import Tensor
 
 import otpt
@@ -32,13 +35,18 @@ from otpt.calibration import Calibration
 from otpt.data import Dataset
 from otpt.decision import Decision
 from otpt.evaluation import Evaluation, evaluate
-from otpt.methods import MULTI_LABEL, Protocol, Task, known_parts
+from otpt.methods import MULTI_LABEL, Protocol, Task, calibration_facts, known_parts, prompt_facts
 from otpt.methods.few_shot import EXAMPLE_INITS
 from otpt.records import Frozen
-from otpt.registry import OBJECTIVES
+from otpt.registry import INITS, OBJECTIVES, Preparation
 
 IMAGES = [image(seed) for seed in range(8)]
 OTHER_IMAGES = [image(seed) for seed in range(100, 140)]
+
+RECORDS = (Task, Protocol, Decision)
+Results = list[Any] | dict[str, Any]
+Outcome = Results | str
+"""What somebody sees, or the sentence with which it is refused."""
 
 backbone = cache(tiny_backbone)
 
@@ -48,13 +56,34 @@ def fields_of(records: Sequence[type[Frozen]]) -> list[tuple[type[Frozen], str]]
     return [(record, name) for record in records for name in record.keywords()]
 
 
-def with_case(record: type[Frozen], name: str, cases: Mapping[str, Case]) -> tuple[dict[str, Any], Any]:
-    """The fields that are set besides a keyword, and its value."""
-    case = cases.get(name, Case())
-    value = case.value
-    if value is None:
-        value = other_value(name, record.model_fields[record.spellings.get(name, name)])
-    return dict(case.context), value() if callable(value) else value
+def field_info(record: type[Frozen], name: str) -> FieldInfo:
+    """The field that a keyword sets."""
+    return record.model_fields[record.spellings.get(name, name)]
+
+
+def assert_effect(
+    name: str, values: Sequence[Any], outcome: Callable[..., Outcome], case: Case, table: str = "CASES"
+) -> None:
+    """One of the values is accepted and changes the outcome.
+
+    Args:
+        name: keyword.
+        values: values that are tried, in this order.
+        outcome: called with the keyword and a value, and without any; results, or why it is refused.
+        case: whether the keyword is needed for any result.
+        table: table of cases, for error messages.
+    """
+    before = outcome()
+    assert isinstance(before, str) == case.unlocks, before
+    refusals = {}
+    for value in values:
+        after = outcome(**{name: value})
+        if isinstance(after, str):
+            refusals[repr(value)] = after
+        elif not same(after, before):
+            return
+    assert len(refusals) < len(values), f"{name} is refused: {refusals}; add a context in which it is not to {table}."
+    pytest.fail(f"{name} in {values!r:.300} has no effect; add a context in which it has one to {table}, or refuse it.")
 
 
 def set_fields(*tables: Mapping[str, Any]) -> dict[str, Any]:
@@ -134,10 +163,10 @@ def expand(context: Mapping[str, Any]) -> dict[str, Any]:
     return {**late(), **fields}
 
 
-def seen(clf: Classifier, images: Sequence[Any] = tuple(IMAGES)) -> list[Any]:
+def seen(clf: Classifier, images: Sequence[Any] = tuple(IMAGES)) -> Results:
     """Everything that a classifier says about images, except the name of the method."""
     predictor = clf._predictor(None)
-    answers: list[Any] = [predictor.at_once]
+    answers: Results = [predictor.at_once]
     for prediction in clf.predict(list(images)):
         assert isinstance(prediction, Prediction)
         shown: dict[str, Any] = dict(prediction.to_dict())
@@ -148,29 +177,107 @@ def seen(clf: Classifier, images: Sequence[Any] = tuple(IMAGES)) -> list[Any]:
     return answers
 
 
-def seen_or_refused(fields: Mapping[str, Any]) -> list[Any] | str:
+def seen_or_refused(fields: Mapping[str, Any], images: Sequence[Any] = tuple(IMAGES)) -> Outcome:
     try:
-        return seen(Classifier(backbone(), **fields))
+        return seen(Classifier(backbone(), **fields), images)
     except OtptError as error:
         return str(error)
 
 
 def test_the_table_has_no_other_fields() -> None:
-    assert set(CASES) <= {name for _, name in fields_of([Task, Protocol, Decision])}
+    assert set(CASES) <= {name for _, name in fields_of(RECORDS)}
 
 
-@pytest.mark.parametrize(("record", "name"), fields_of([Task, Protocol, Decision]))
+@pytest.mark.parametrize(("record", "name"), fields_of(RECORDS))
 def test_fields_of_a_classifier(record: type[Frozen], name: str) -> None:
-    context, value = with_case(record, name, CASES)
-    fields = set_fields(BASE, expand(context))
-    before = seen_or_refused(fields)
-    after = seen_or_refused({**fields, name: value})
-    assert isinstance(before, list) != CASES.get(name, Case()).unlocks, before
-    assert isinstance(after, list), f"{name}={value!r} is refused ({after}); add a context in which it is not to CASES."
-    assert after != before, (
-        f"{name}={value!r} has no effect on the predictions of {fields!r:.300}; add a context in which it has one to "
-        "CASES, or refuse it."
-    )
+    case = CASES.get(name, Case())
+    fields = set_fields(BASE, expand(case.context))
+    values = values_to_try(name, field_info(record, name), case)
+    assert_effect(name, values, lambda **changes: seen_or_refused({**fields, **changes}), case)
+
+
+# ---- fields of a classifier, for other questions --------------------------------------------------------------------
+
+METHODS = (None, "mean-probability", "o-tpt", "onzeta", "tda")
+ONE_LABEL = {"classes": CLASSES, "views": 4}
+QUESTIONS: dict[str, tuple[dict[str, Any], Sequence[str | None]]] = {
+    "one label": (ONE_LABEL, METHODS),
+    "several labels": ({"classes": CLASSES, "multi_label": True}, [None]),
+    "single class": ({"classes": ["cat"]}, [None]),
+    "examples": (
+        {"examples": examples, "views": 4},
+        [None, "gda+mean-probability", "tip-adapter", "gda+onzeta", "gda+tda"],
+    ),
+    "templates": ({**ONE_LABEL, "templates": ["a sketch of a {}.", "the {}."]}, METHODS),
+    "fixed templates": (ONE_LABEL, ["templates-7", "templates-7+mean-probability"]),
+    "groups": ({**ONE_LABEL, "groups": GROUPS}, METHODS),
+}
+"""Kinds of questions, and the methods of which one must show the effect of a field; None is the question's default.
+
+A field may have no effect with some method, since another one may be chosen for each image; but a field that has none
+with any of these, nor with what CASES sets, must be refused.
+"""
+IMPLIED = {("multi_label", "single class")}
+"""Fields that a question has by itself."""
+FEW_IMAGES = tuple(OTHER_IMAGES[20:24])
+
+
+@cache
+def fields_of_question(question: str, method: str | None) -> dict[str, Any]:
+    fields = {name: value() if callable(value) else value for name, value in QUESTIONS[question][0].items()}
+    return set_fields({"method": method}, fields)
+
+
+@cache
+def seen_by(question: str, method: str | None) -> Outcome:
+    """The outcome of a question to which nothing is added."""
+    return seen_or_refused(fields_of_question(question, method), FEW_IMAGES)
+
+
+def backgrounds(question: str, case: Case) -> Iterator[tuple[dict[str, Any], Outcome]]:
+    """Fields to which another one is added, and their outcome: of the question alone, and with those of the case."""
+    for method in QUESTIONS[question][1]:
+        fields = fields_of_question(question, method)
+        yield fields, seen_by(question, method)
+        if case.context:
+            fields = set_fields(fields, {"method": method}, expand(case.context))
+            yield fields, seen_or_refused(fields, FEW_IMAGES)
+
+
+@pytest.mark.filterwarnings("ignore:The probability that:UserWarning")
+@pytest.mark.parametrize(
+    ("record", "name", "question"),
+    [
+        (record, name, question)
+        for record, name in fields_of(RECORDS)
+        for question, (fields, _) in QUESTIONS.items()
+        if (name == "classes" or name not in fields) and (name, question) not in IMPLIED
+    ],
+)
+def test_fields_act_on_every_question_or_are_refused(record: type[Frozen], name: str, question: str) -> None:
+    case = CASES.get(name, Case())
+    field = field_info(record, name)
+    silent = []
+    for fields, before in backgrounds(question, case):
+        for value in [*values_to_try(name, field, case), *other_values(field)]:
+            after = seen_or_refused({**fields, name: value}, FEW_IMAGES)
+            if isinstance(after, str) or (isinstance(before, str) and not case.unlocks):
+                continue
+            if not same(before, after):
+                return
+            further = {key: value for key, value in fields.items() if key not in QUESTIONS[question][0]}
+            silent.append({**further, name: value})
+    assert not silent, f"Accepted and without effect on the question {question!r}: {silent!r:.300}; refuse it."
+
+
+@pytest.mark.filterwarnings("ignore:The probability that:UserWarning")
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_several_methods_all_run_or_are_refused(question: str) -> None:
+    fields = fields_of_question(question, None)
+    for several in (["zero-shot", "mean-probability"], ["gda", "tip-adapter"], ["templates-7", "templates-80"]):
+        one, both = (seen_or_refused({**fields, "methods": names}, FEW_IMAGES) for names in (several[:1], several))
+        ignored = not isinstance(both, str) and same(one, both)
+        assert not ignored, f"Of the methods {several}, only the first has an effect; refuse several."
 
 
 # ---- fields of an evaluation ----------------------------------------------------------------------------------------
@@ -204,7 +311,7 @@ EVALUATION_CASES = {
 """As :data:`CASES`, for evaluations."""
 
 
-def written(fields: Mapping[str, Any], folder: Path, *, config: bool = False) -> dict[str, Any] | str:
+def written(fields: Mapping[str, Any], folder: Path, *, config: bool = False) -> Outcome:
     """Rows, metrics and files of an evaluation, or why it is refused."""
     try:
         result = evaluate(dataset(), backbone(), out=folder, **fields)
@@ -212,13 +319,19 @@ def written(fields: Mapping[str, Any], folder: Path, *, config: bool = False) ->
         return str(error)
     rows = result.run.to_pandas()
     content = {
-        "rows": rows.sort_values(list(rows.columns[:5])).to_json(double_precision=15),
-        "metrics": result.frame.drop(columns="run").to_json(double_precision=15),
+        "rows": plain_rows(rows.sort_values(list(rows.columns[:5]))),
+        "metrics": plain_rows(result.frame.drop(columns="run")),
         "files": sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.suffix != ".lock"),
     }
     if config:
         content["config"] = json.loads((folder / "config.json").read_text())
     return content
+
+
+def plain_rows(frame: pd.DataFrame) -> dict[str, Any]:
+    """Columns of a table, in which missing values and numbers are as in JSON."""
+    columns: dict[str, Any] = json.loads(frame.to_json(orient="split", index=False, double_precision=15))
+    return columns
 
 
 def test_the_table_of_evaluations_has_no_other_fields() -> None:
@@ -227,36 +340,31 @@ def test_the_table_of_evaluations_has_no_other_fields() -> None:
 
 def test_equal_fields_give_equal_results(tmp_path: Path) -> None:
     """What the tests of effects rely on."""
-    assert seen_or_refused(BASE) == seen_or_refused(BASE)
-    assert written(RUN, tmp_path / "one", config=True) == written(RUN, tmp_path / "other", config=True)
+    assert same(seen_or_refused(BASE), seen_or_refused(BASE))
+    assert same(written(RUN, tmp_path / "one", config=True), written(RUN, tmp_path / "other", config=True))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in Evaluation.keywords() if name not in REFUSED_IN_EVALUATIONS])
 def test_fields_of_an_evaluation(name: str, tmp_path: Path) -> None:
     owners = [one for one in (Protocol, Decision) if name in one.keywords() and name not in Evaluation.model_fields]
-    record = owners[0] if owners else Evaluation
-    context, value = with_case(record, name, EVALUATION_CASES)
-    fields = set_fields(RUN, expand(context))
-    before = written(fields, tmp_path / "before", config=name in ONLY_IN_CONFIG)
-    after = written({**fields, name: value}, tmp_path / "after", config=name in ONLY_IN_CONFIG)
-    assert isinstance(before, dict) != EVALUATION_CASES.get(name, Case()).unlocks, before
-    assert isinstance(after, dict), (
-        f"{name}={value!r} is refused ({after}); add a context in which it is not to EVALUATION_CASES, or its name to "
-        "REFUSED_IN_EVALUATIONS."
-    )
-    assert after != before, (
-        f"{name}={value!r} changes no row, metric or file of {fields!r:.300}; add a context in which it does to "
-        "EVALUATION_CASES, or refuse it."
-    )
+    case = EVALUATION_CASES.get(name, Case())
+    fields = set_fields(RUN, expand(case.context))
+    values = values_to_try(name, field_info(owners[0] if owners else Evaluation, name), case)
+    runs = itertools.count()
+
+    def outcome(**changes: Any) -> Outcome:
+        return written({**fields, **changes}, tmp_path / f"run-{next(runs)}", config=name in ONLY_IN_CONFIG)
+
+    assert_effect(name, values, outcome, case, "EVALUATION_CASES")
 
 
 @pytest.mark.parametrize(
     "name", [*sorted(REFUSED_IN_EVALUATIONS), *(name for name in Task.keywords() if name not in Evaluation.keywords())]
 )
 def test_fields_that_evaluations_refuse(name: str, tmp_path: Path) -> None:
-    record = next(one for one in (Task, Protocol, Decision) if name in one.keywords())
-    _, value = with_case(record, name, CASES)
+    record = next(one for one in RECORDS if name in one.keywords())
+    value, *_ = values_to_try(name, field_info(record, name), CASES.get(name, Case()))
     with pytest.raises(OtptError, match=name):
         evaluate(dataset(), backbone(), out=tmp_path / "run", **{**RUN, name: value})
     assert not (tmp_path / "run").exists()
@@ -306,7 +414,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @cache
-def seen_of_toml(text: str) -> list[Any] | str:
+def seen_of_toml(text: str) -> Outcome:
     fields = tomllib.loads(text)
     images = [*IMAGES, *OTHER_IMAGES] if "calibrations" in fields else IMAGES[:2]
     try:
@@ -316,19 +424,16 @@ def seen_of_toml(text: str) -> list[Any] | str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("record", "name"), [pair for pair in fields_of([Task, Protocol, Decision]) if pair[1] not in NOT_IN_TOML]
-)
+@pytest.mark.parametrize(("record", "name"), [pair for pair in fields_of(RECORDS) if pair[1] not in NOT_IN_TOML])
 def test_fields_in_a_toml_file(record: type[Frozen], name: str, files: Path) -> None:
-    context, value = with_case(record, name, TOML_CASES)
-    fields = set_fields(BASE, context)
-    before, after = (toml_text(table).replace("{folder}", str(files)) for table in (fields, {**fields, name: value}))
-    seen_before, seen_after = seen_of_toml(before), seen_of_toml(after)
-    assert isinstance(seen_before, list) != TOML_CASES.get(name, Case()).unlocks, seen_before
-    assert isinstance(seen_after, list), f"This file is refused ({seen_after}); add a context to TOML_CASES:\n{after}"
-    assert seen_before != seen_after, (
-        f"{name} has no effect in this file; add a context in which it has one to TOML_CASES:\n{after}"
-    )
+    case = TOML_CASES.get(name, Case())
+    fields = set_fields(BASE, case.context)
+    values = values_to_try(name, field_info(record, name), case)
+
+    def outcome(**changes: Any) -> Outcome:
+        return seen_of_toml(toml_text({**fields, **changes}).replace("{folder}", str(files)))
+
+    assert_effect(name, values, outcome, case, "TOML_CASES")
 
 
 # ---- parts of methods -----------------------------------------------------------------------------------------------
@@ -387,7 +492,7 @@ def test_parts_in_a_classifier(name: str) -> None:
         assert isinstance(after, str)
         return
     assert isinstance(after, list), f"{joined} is refused: {after}"
-    assert (after != seen_or_refused(fields_of_method(without))) == (name not in NO_EFFECT)
+    assert same(after, seen_or_refused(fields_of_method(without))) == (name in NO_EFFECT)
 
 
 @pytest.mark.slow
@@ -474,3 +579,17 @@ def test_parts_on_arrays(name: str) -> None:
         mixed = predict_arrays(method, ("torch", views_type), other_kind=("torch", other_type))
         assert (mixed.shape, mixed.dtype) == ((3, len(CLASSES)), torch.float64)
         torch.testing.assert_close(mixed.sum(dim=1), torch.ones(3, dtype=torch.float64), rtol=0, atol=1e-5)
+
+
+# ---- inputs of inits ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("init", "name"), [(init, name) for init in INITS.values() for name in init.model_fields])
+def test_inputs_of_inits_change_the_facts(init: type[Preparation], name: str) -> None:
+    """A run folder and a calibration notice another value of each input."""
+    method = with_inputs(init.name)
+    task, protocol = Task(classes=CLASSES), Protocol()
+    other = method.override({name: other_input(init, name)})
+    assert prompt_facts(task, protocol, method) != prompt_facts(task, protocol, other)
+    before, after = (calibration_facts(backbone(), task, protocol, each) for each in (method, other))
+    assert before != after

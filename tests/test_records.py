@@ -14,6 +14,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracles.fields import plain_fields
 from oracles.models.tiny import tiny_backbone
 
 from otpt import Method, OtptError, Prompt, ViewRecipe
@@ -58,7 +59,9 @@ def tasks(draw: st.DrawFn) -> Task:
     classes = draw(st.lists(NAMES, min_size=2, max_size=5, unique_by=str.casefold))
     described = st.lists(st.lists(WORDS, min_size=1), min_size=len(classes), max_size=len(classes))
     texts = draw(PROMPTS | TEMPLATES | described.map(Descriptions))
-    fields: dict[str, Any] = {"classes": classes, "texts": texts, "all_tokens": draw(st.booleans())}
+    of_kinds = ("multi_label", "allow_duplicates")
+    plain = draw(st.fixed_dictionaries(plain_fields(Task, without=of_kinds)))
+    fields: dict[str, Any] = {"classes": classes, "texts": texts, **plain}
     kind = draw(st.sampled_from(["plain", "unset", "several", "duplicates", "groups", "by examples", "examples too"]))
     if kind == "unset":
         del fields["classes"]
@@ -70,7 +73,7 @@ def tasks(draw: st.DrawFn) -> Task:
         members = draw(st.lists(st.sampled_from(classes), min_size=1, unique=True))
         fields["groups"] = {"a group": {"of them": members[:1], "rest": members}}
     elif kind == "by examples":
-        fields = {"examples": {name: draw(FILES) for name in classes}, "texts": draw(PROMPTS)}
+        fields = {**plain, "examples": {name: draw(FILES) for name in classes}, "texts": draw(PROMPTS)}
     elif kind == "examples too":
         some = draw(st.lists(st.sampled_from(classes), min_size=1, unique=True))
         fields["examples"] = {name: draw(FILES) for name in some}
@@ -103,23 +106,16 @@ def protocols(**fixed: Any) -> st.SearchStrategy[Protocol]:
         st.fixed_dictionaries({"views": st.integers(1, 999) | recipes()}),
         st.fixed_dictionaries({"budget": COUNTS}),
     )
-    fields = {
-        "methods": methods(),
-        "augmix": st.none() | st.booleans(),
-        "seed": st.integers(),
-        "family": st.sampled_from([None, "shift", "fine-grained"]),
-        "dataset": st.sampled_from(["", "dtd"]),
-        "stream_length": st.none() | COUNTS,
-        "official_precision": st.booleans(),
-        "memory_budget": COUNTS,
-    }
+    fields = plain_fields(Protocol, without=("views", "budget"))
+    fields |= {"methods": methods(), "dataset": st.sampled_from(["", "dtd"])}
     fields |= {name: st.just(value) for name, value in fixed.items()}
     return st.builds(lambda first, rest: Protocol(**first, **rest), views, st.fixed_dictionaries({}, optional=fields))
 
 
 @st.composite
 def decisions(draw: st.DrawFn, files: bool = True, **fixed: Any) -> Decision:
-    fields: dict[str, Any] = {"threshold": draw(st.floats(0, 1)), **fixed}
+    of_kinds = ("coverage", "sets", "mondrian", "risk", "guarantee", "reject", "reject_threshold")
+    fields: dict[str, Any] = {**draw(st.fixed_dictionaries(plain_fields(Decision, without=of_kinds))), **fixed}
     in_memory = st.builds(Calibrated, st.just(calibration()), coverage=st.none() | COVERAGES, risk=st.none())
     kind = draw(st.sampled_from(["none", "file", "object", "with its own coverage"]))
     if kind == "with its own coverage":
@@ -144,17 +140,8 @@ def evaluations(draw: st.DrawFn) -> Evaluation:
     protocol = draw(protocols(methods=["tpt", "zero-shot"], dataset="", seed=0, stream_length=None))
     protocol = protocol.replace(methods=["tpt", "zero-shot"])
     prompts = st.none() | st.lists(PROMPTS, min_size=1, max_size=3, unique_by=lambda prompt: prompt.name)
-    fields = {
-        "prompts": prompts,
-        "all_tokens": st.booleans(),
-        "seeds": st.lists(st.integers(), min_size=1, max_size=3, unique=True),
-        "limit": st.none() | COUNTS,
-        "shard_size": COUNTS,
-        "features": st.sampled_from(["full", "float16"]),
-        "save_probabilities": st.booleans(),
-        "n_bins": st.integers(1, 100),
-        "side": st.sampled_from(["left", "right"]),
-    }
+    seeds = st.lists(st.integers(), min_size=1, max_size=3, unique=True)
+    fields = {**plain_fields(Evaluation), "prompts": prompts, "seeds": seeds}
     decision = draw(decisions(files=False, threshold=0.5))
     return Evaluation(protocol=protocol, decision=decision, **draw(st.fixed_dictionaries({}, optional=fields)))
 

@@ -14,7 +14,7 @@ from otpt.calibration import Calibrated, Calibration, read_calibration
 from otpt.errors import OtptError
 from otpt.files import Json
 from otpt.methods import Method, Task
-from otpt.records import Frozen, join_spelling, one_or_several
+from otpt.records import NO_OPTION, Frozen, join_spelling, one_or_several
 from otpt.rejection import DEFAULT_SCORE, Rejection, get_threshold
 
 CalibrationSource = str | Path | Calibration | Calibrated
@@ -59,6 +59,7 @@ class Decision(Frozen):
         ge=0,
         le=1,
         description="probability that labels must reach with several labels, and a class or group with groups",
+        json_schema_extra={NO_OPTION: {"evaluate": "rows of an evaluation have all probabilities"}},
     )
 
     @model_validator(mode="before")

@@ -14,6 +14,8 @@ ELSEWHERE: dict[str, JsonValue] = {"recorded": "elsewhere"}
 """``json_schema_extra`` of fields that ``config.json`` records with each data set or column, or that change no row."""
 NOT_SERVED = "not_served"
 """Key of ``json_schema_extra``: why requests of the service cannot set a field, to be shown after its name."""
+NO_OPTION = "no_option"
+"""Key of ``json_schema_extra``: why the commands have no option for a field, or {command: why}."""
 
 
 class Frozen(BaseModel):

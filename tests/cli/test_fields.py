@@ -1,4 +1,4 @@
-"""Every field of the records on the command line and in a TOML file: it changes the output, or is refused.
+"""Every field of the records on the command line and in a TOML file: it changes the results, or says why it cannot.
 
 Fields, types and options are taken from the records and the commands; a new field is covered without a change here.
 """
@@ -8,26 +8,31 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import lru_cache
+from itertools import count
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from oracles.fields import Case, same, values_to_try
 
+import otpt
 from otpt import backbones
 from otpt.cli import main
-from otpt.cli.app import make_app
+from otpt.cli.app import ELSEWHERE, make_app
 from otpt.decision import Decision
 from otpt.evaluation import Evaluation
 from otpt.methods import Protocol, Task
-from otpt.records import Frozen
+from otpt.records import NO_OPTION, Frozen, mark_of
 
 from .conftest import Run
 
 Options = dict[str, Any]
 """Words of options by name; True for a flag, None to leave an option out."""
 
+TARGETS = {"predict": "otpt.cli.predict:predict", "evaluate": "otpt.cli.evaluate:evaluate"}
 PREDICT = {
     "classes": ["cat", "dog"],
     "methods": ["o-tpt", "confident-half"],
@@ -41,37 +46,41 @@ EVALUATE = {
     "backbone": "pocket",
     "json": True,
     "no-cache": True,
-    "limit": 4,
 }
 
 CALIBRATED = {"methods": ["zero-shot"], "calibration": ["CALIBRATION"]}
-SPECIAL: dict[str, tuple[object, Options]] = {
-    "classes": (["cat", "bird"], {}),
-    "prompt": ("a sketch of a", {}),
-    "templates": (["a {}.", "the {}."], {"methods": ["zero-shot"]}),
-    "groups": ("GROUPS", {"methods": ["zero-shot"]}),
-    "examples": ("EXAMPLES", {"methods": None}),
-    "multi_label": (True, {"methods": None}),
-    "allow_duplicates": (True, {"classes": ["cat", "dog", "cat"], "methods": ["zero-shot"]}),
-    "methods": (["zero-shot"], {}),
-    "views": (4, {}),
-    "budget": (4, {"views": None}),
-    "calibration": (["CALIBRATION"], {"methods": ["zero-shot"]}),
-    "coverage": (0.8, CALIBRATED),
-    "sets": ("lac", {**CALIBRATED, "coverage": 0.8}),
-    "mondrian": (True, {**CALIBRATED, "coverage": 0.6}),
-    "risk": (0.8, CALIBRATED),
-    "guarantee": (0.5, {**CALIBRATED, "risk": 0.8}),
-    "reject": ("msp", {}),
-    "reject_threshold": (0.01, {"reject": "msp"}),
-    "threshold": (0.0, {"multi-label": True, "methods": None}),
-    "seeds": ([0, 1], {}),
-    "shard_size": (2, {}),
+CASES: dict[str, Case] = {
+    "classes": Case(["cat", "bird"]),
+    "prompt": Case("a sketch of a"),
+    "templates": Case(["a {}.", "the {}."], {"methods": ["zero-shot"]}),
+    "groups": Case("GROUPS"),
+    "examples": Case("EXAMPLES", {"methods": None}),
+    "multi_label": Case(True, {"methods": None, "views": None}),
+    "allow_duplicates": Case(True, {"classes": ["cat", "dog", "cat"], "methods": ["zero-shot"]}, unlocks=True),
+    "methods": Case(["zero-shot"]),
+    "method": Case("zero-shot", {"methods": None}),
+    "views": Case(4),
+    "budget": Case(4, {"views": None}),
+    "calibration": Case(["CALIBRATION"], {"methods": ["zero-shot"]}),
+    "coverage": Case(0.8, CALIBRATED),
+    "sets": Case("lac", {**CALIBRATED, "coverage": 0.9}),
+    "mondrian": Case(True, {**CALIBRATED, "coverage": 0.6}),
+    "risk": Case(0.3, CALIBRATED),
+    "guarantee": Case(0.05, {**CALIBRATED, "risk": 0.3}),
+    "reject": Case("msp"),
+    "reject_threshold": Case(0.01, {"reject": "msp"}),
+    "threshold": Case(0.0, {"multi-label": True, "methods": None, "views": None}),
+    "seeds": Case([0, 1]),
+    "shard_size": Case(2),
 }
-"""Values that a type does not tell, and the options that a field needs to have an effect."""
+"""Values that a type does not tell, and the options that a field needs to have an effect; as words."""
 
 QUESTIONS = [(record, name) for record in (Task, Protocol, Decision) for name in record.keywords()]
-EVALUATIONS = [(Evaluation, name) for name in dict.fromkeys(Evaluation.keywords())]
+PARTS = [(record, name) for record in (Protocol, Decision) for name in record.keywords()]
+EVALUATIONS = [
+    *((Evaluation, name) for name in Evaluation.keywords() if name not in [part for _, part in PARTS]),
+    *PARTS,
+]
 
 
 def ids(pair: object) -> str:
@@ -90,11 +99,7 @@ def one_model() -> Iterator[None]:
 def files(images: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Files that options name: a calibration, groups and example images."""
     folder = tmp_path_factory.mktemp("files")
-    for copy in range(3):  # twenty labels are needed
-        for path in images.rglob("*.png"):
-            target = folder / "many" / path.parent.name / f"{copy}-{path.name}"
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(path, target)
+    label_confident_images(sorted(images.rglob("*.png")), folder / "many")
     words = ["--backbone", "pocket", "--methods", "zero-shot", "--views", "6", "--no-cache", "--json"]
     places = ["--out", str(folder / "cal.json"), "--run", str(folder / "run")]
     assert main(["calibrate", str(folder / "many"), *words, *places]) == 0
@@ -102,30 +107,27 @@ def files(images: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, P
     return {"CALIBRATION": folder / "cal.json", "GROUPS": folder / "groups.csv", "EXAMPLES": images}
 
 
+def label_confident_images(paths: list[Path], folder: Path) -> None:
+    """Copy images into class folders: as they are predicted, except the least confident ones."""
+    classifier = otpt.load("pocket", "zero-shot", device="cpu", classes=["cat", "dog"])
+    predictions = classifier.predict(paths)
+    limit = sorted(prediction.confidence for prediction in predictions)[len(paths) // 4]
+    for path, prediction in zip(paths, predictions, strict=True):
+        is_wrong = prediction.confidence < limit
+        for copy in range(3):  # twenty labels are needed
+            target = folder / ("cat", "dog")[prediction.index ^ is_wrong] / f"{copy}-{path.name}"
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(path, target)
+
+
 @lru_cache
-def option_of(command: str, target: str, field: str) -> str | None:
-    """Return the name of the option that sets a field, or None."""
-    for argument in make_app(f"otpt {command}", target).assemble_argument_collection():
+def option_of(command: str, keyword: str) -> str | None:
+    """Return the name of the option that sets a keyword of the records, or None."""
+    for argument in make_app(f"otpt {command}", TARGETS[command]).assemble_argument_collection():
         names = (*argument.keys[-1:], argument.field_info.name, *(name.lstrip("-") for name in argument.names))
-        if field in names or field.replace("_", "-") in names:
+        if argument.name.startswith("--") and (keyword in names or keyword.replace("_", "-") in names):
             return argument.name.removeprefix("--")
     return None
-
-
-def values_of(record: type[Frozen], field: str) -> list[object]:
-    """Return values of a field, of which at least one is not its default."""
-    info = record.model_fields.get(field)
-    if info is None:
-        return ["x"]
-    members = (info.annotation, *get_args(info.annotation))
-    choices = [choice for member in members if get_origin(member) is Literal for choice in get_args(member)]
-    if choices:
-        return [choice for choice in choices if choice != info.default]
-    if bool in members:
-        return [value for value in (True, False) if value is not info.default]
-    if int in members:
-        return [(info.default or 2) + 1]
-    return [0.3] if float in members else ["x"]
 
 
 def words(options: Options) -> list[str]:
@@ -145,69 +147,96 @@ def toml(command: str, options: Options) -> str:
     return "\n".join([f"[{command}]", *lines, ""])
 
 
-Outcome = tuple[int, str]
+@dataclass(frozen=True)
+class Outcome:
+    """Exit code, results and messages of a command."""
+
+    code: int
+    results: Any
+    messages: str
 
 
-def check(
-    record: type[Frozen], field: str, option: str | None, base: Options, run: Callable[[Options], Outcome]
-) -> None:
-    """A field without an option is refused; any other changes the outcome, or is refused in one sentence."""
-    value, context = SPECIAL.get(field, (None, {}))
-    values = values_of(record, field) if field not in SPECIAL else [value]
-    name = option or field.replace("_", "-")
-    before = {**base, **context}
-    after = [run({**before, name: value}) for value in values]
-    for code, text in after:
-        if code == 2:
-            lines = [line for line in text.splitlines() if line.startswith("otpt: ") and "otpt: note: " not in line]
-            assert len(lines) == 1, text
-            assert option is None or field not in SPECIAL, f"--{name} was refused: {text}"
-        else:
-            assert code == 0, text
-            assert option is not None, f"--{name} was accepted, but no option has this name"
-    if any(code == 0 for code, _ in after):
-        outcome = run(before)
-        assert any(other != outcome for other in after), f"--{name} with {values} has no effect"
+Call = Callable[..., Outcome]
+BASELINES: dict[str, Outcome] = {}
+"""Outcomes of options to which nothing is added, which many tests share."""
+
+
+def assert_refused(outcome: Outcome) -> str:
+    """Return the one sentence with which options are refused."""
+    assert outcome.code == 2, outcome
+    lines = [line for line in outcome.messages.splitlines() if line.startswith("otpt: ")]
+    (line,) = [line for line in lines if "otpt: note: " not in line]
+    return line
+
+
+def check(command: str, record: type[Frozen], keyword: str, base: Options, call: Call, *, in_file: bool) -> None:
+    """A value is accepted and changes the results; a field that is marked has no option, and a reason for it.
+
+    Messages are no results: a note may repeat any value.
+    """
+    option = option_of(command, keyword)
+    field = record.spellings.get(keyword, keyword)
+    if option is None:
+        spellings = [other for other in record.keywords() if record.spellings.get(other, other) == field]
+        sentence = assert_refused(call({**base, keyword.replace("_", "-"): "x"}, in_file=in_file))
+        if not any(option_of(command, other) for other in spellings):
+            reason = mark_of(record.model_fields[field], NO_OPTION)
+            reason = reason.get(command) if isinstance(reason, dict) else reason
+            assert reason, f"'otpt {command}' has no option for {field}; add one, or mark it with records.NO_OPTION."
+            assert str(reason) in sentence or ELSEWHERE.get(f"--{keyword}", "no hint") in sentence
+        return
+    case = CASES.get(keyword, Case())
+    options = {**base, **case.context}
+    key = f"{command} {json.dumps(options)}"
+    if key not in BASELINES:
+        BASELINES[key] = call(options)
+    before = BASELINES[key]
+    assert (before.code == 2) == case.unlocks, before
+    refusals = {}
+    for value in values_to_try(keyword, record.model_fields[field], case):
+        outcome = call({**options, option: value}, in_file=in_file)
+        if outcome.code == 2:
+            refusals[str(value)] = assert_refused(outcome)
+        elif (outcome.code, before.code) != (0, 0) or not same(outcome.results, before.results):
+            return
+    assert not refusals, f"--{option} is refused: {refusals}; add a case in which it is not."
+    pytest.fail(f"--{option} changes no result; add a case in which it does, or refuse it.")
 
 
 @pytest.fixture
-def predicted(otpt: Run, images: Path, files: dict[str, Path], tmp_path: Path) -> Callable[..., Outcome]:
+def predicted(otpt: Run, images: Path, files: dict[str, Path], tmp_path: Path) -> Call:
     """Predict all images with options, given as words or in a TOML file."""
 
-    def call(options: Options, *, in_file: bool) -> Outcome:
-        options = with_paths(options, files)
-        given = words(options)
-        if in_file:
-            (tmp_path / "my.toml").write_text(toml("predict", options), encoding="utf-8")
-            given = ["--config", "my.toml"]
-        code, out, err = otpt("predict", images, *given)
-        return code, out + err
+    def call(options: Options, *, in_file: bool = False) -> Outcome:
+        given = write_options("predict", with_paths(options, files), tmp_path, in_file=in_file)
+        code, out, messages = otpt("predict", images, *given)
+        return Outcome(code, [json.loads(line) for line in out.splitlines()], messages)
 
     return call
 
 
 @pytest.fixture
-def evaluated(otpt: Run, images: Path, files: dict[str, Path], tmp_path: Path) -> Callable[..., Outcome]:
-    """Evaluate the images with options; returns scores, and the files of the run with their columns."""
-    runs = 0
+def evaluated(otpt: Run, images: Path, files: dict[str, Path], tmp_path: Path) -> Call:
+    """Evaluate the images with options; returns scores, and the rows of the run by file."""
+    runs = count()
 
-    def call(options: Options, *, in_file: bool) -> Outcome:
-        nonlocal runs
-        runs += 1
-        options = with_paths(options, files)
-        folder = tmp_path / f"run-{runs}"
-        given = words(options)
-        if in_file:
-            (tmp_path / "my.toml").write_text(toml("evaluate", options), encoding="utf-8")
-            given = ["--config", "my.toml"]
-        code, out, err = otpt("evaluate", images, "--out", folder, *given)
-        if code:
-            return code, err
+    def call(options: Options, *, in_file: bool = False) -> Outcome:
+        folder = tmp_path / f"run-{next(runs)}"
+        given = write_options("evaluate", with_paths(options, files), tmp_path, in_file=in_file)
+        code, out, messages = otpt("evaluate", images, "--out", folder, *given)
         shards = sorted((folder / "rows").rglob("*.parquet"))
-        columns = {str(path.relative_to(folder)): pq.read_schema(path).names for path in shards}
-        return code, json.dumps([json.loads(out)["scores"], columns, err])
+        rows = {str(path.relative_to(folder)): pq.read_table(path).to_pydict() for path in shards}
+        return Outcome(code, [json.loads(out)["scores"] if code == 0 else None, rows], messages)
 
     return call
+
+
+def write_options(command: str, options: Options, folder: Path, *, in_file: bool) -> list[str]:
+    """Return the words that give the options, in a file or directly."""
+    if not in_file:
+        return words(options)
+    (folder / "my.toml").write_text(toml(command, options), encoding="utf-8")
+    return ["--config", "my.toml"]
 
 
 def with_paths(options: Options, files: dict[str, Path]) -> Options:
@@ -223,15 +252,12 @@ def with_paths(options: Options, files: dict[str, Path]) -> Options:
 
 
 @pytest.mark.parametrize("in_file", [False, True], ids=["words", "toml"])
-@pytest.mark.parametrize(("record", "field"), QUESTIONS, ids=ids)
-def test_predict(record: type[Frozen], field: str, in_file: bool, predicted: Callable[..., Outcome]) -> None:
-    option = option_of("predict", "otpt.cli.predict:predict", field)
-    check(record, field, option, PREDICT, lambda options: predicted(options, in_file=in_file))
+@pytest.mark.parametrize(("record", "keyword"), QUESTIONS, ids=ids)
+def test_predict(record: type[Frozen], keyword: str, in_file: bool, predicted: Call) -> None:
+    check("predict", record, keyword, PREDICT, predicted, in_file=in_file)
 
 
 @pytest.mark.parametrize("in_file", [False, True], ids=["words", "toml"])
-@pytest.mark.parametrize(("record", "field"), EVALUATIONS, ids=ids)
-def test_evaluate(record: type[Frozen], field: str, in_file: bool, evaluated: Callable[..., Outcome]) -> None:
-    owner = next((each for each in (Evaluation, Protocol, Decision) if field in each.model_fields), record)
-    option = option_of("evaluate", "otpt.cli.evaluate:evaluate", field)
-    check(owner, field, option, EVALUATE, lambda options: evaluated(options, in_file=in_file))
+@pytest.mark.parametrize(("record", "keyword"), EVALUATIONS, ids=ids)
+def test_evaluate(record: type[Frozen], keyword: str, in_file: bool, evaluated: Call) -> None:
+    check("evaluate", record, keyword, EVALUATE, evaluated, in_file=in_file)

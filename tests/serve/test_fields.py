@@ -7,19 +7,21 @@ the test says what to add to ``CASES``.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args, get_origin
+from typing import Any
 
 import pytest
 from httpx import Response
+from oracles.fields import Case, other_values, same, values_to_try
 from oracles.pages.servers import image_file, text_of
-from pydantic import TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
 from otpt.errors import OtptError
-from otpt.methods import Protocol, get_method, known_parts
+from otpt.methods import get_method, known_parts
+from otpt.records import NOT_SERVED, Frozen, mark_of
 from otpt.registry import INITS, STREAM, SYSTEMS
-from otpt.serve.fields import RECORDS
+from otpt.serve.fields import FORMS, RECORDS
 from otpt.serve.queries import names_file
 from otpt.serve.schemas import CompareRequest, PredictRequest
 
@@ -28,49 +30,37 @@ from .conftest import ANIMALS, Local
 pytestmark = pytest.mark.slow
 
 FILES = [image_file(seed) for seed in range(40, 46)]
-NUMBERS = (0.9, 0.1, 0.5, 2, 3, -1)
-"""Values that are tried for a number, in this order."""
-
-
-class Case(NamedTuple):
-    """A request to which a field is added, and the value of the field."""
-
-    request: dict[str, Any]
-    value: Any = None
-
-
 ONE = {"method": "o-tpt", "labels": list(ANIMALS)}
 CALIBRATED = {"classes": "animals", "labels": None, "method": "tpt", "calibration": ["animals"]}
 GROUPS = {"pet": ["cat", "dog"], "wild": ["red panda", "owl"]}
 CASES = {
-    "labels": Case(ONE, ["apple", "pear"]),
-    "classes": Case({**ONE, "labels": None}, "drawn"),
-    "model": Case(ONE, "twin"),
-    "method": Case({**ONE, "method": None}, "zero-shot"),
-    "methods": Case(ONE, ["zero-shot"]),
-    "template": Case(ONE, "a drawing of a {}."),
-    "templates": Case({**ONE, "method": "zero-shot"}, ["a drawing of a {}.", "a photo of the {}."]),
-    "top": Case(ONE, 2),
-    "groups": Case(ONE, GROUPS),
-    "multi_label": Case({**ONE, "method": None}),
-    "allow_duplicates": Case({**ONE, "labels": ["cat", "dog", "cat"]}),
-    "all_tokens": Case({**ONE, "template": "a chiaroscuro of a {}."}),
-    "threshold": Case({**ONE, "groups": GROUPS}, 1.0),
-    "calibration": Case({**CALIBRATED, "calibration": None}, ["animals"]),
-    "augmix": Case(ONE, False),
-    "family": Case(ONE, "shift"),
-    "coverage": Case(CALIBRATED),
-    "sets": Case({**CALIBRATED, "coverage": 0.5}),
-    "mondrian": Case({**CALIBRATED, "coverage": 0.5}),
-    "risk": Case(CALIBRATED, 0.97),
-    "guarantee": Case({**CALIBRATED, "risk": 0.93}, 0.5),
-    "reject": Case(ONE, True),
-    "reject_threshold": Case({**ONE, "reject": "msp"}, -1.0),
+    "labels": Case(["apple", "pear"]),
+    "classes": Case("drawn", {"labels": None}, unlocks=True),
+    "model": Case("twin"),
+    "method": Case("zero-shot", {"method": None}),
+    "methods": Case(["zero-shot"]),
+    "template": Case("a drawing of a {}."),
+    "templates": Case(["a drawing of a {}.", "a photo of the {}."], {"method": "zero-shot"}),
+    "top": Case(2),
+    "groups": Case(GROUPS),
+    "multi_label": Case(True, {"method": None}),
+    "allow_duplicates": Case(True, {"labels": ["cat", "dog", "cat"]}, unlocks=True),
+    "all_tokens": Case(True, {"template": "a chiaroscuro of a {}."}, unlocks=True),
+    "threshold": Case(1.0, {"groups": GROUPS}),
+    "calibration": Case(["animals"], {**CALIBRATED, "calibration": None}),
+    "augmix": Case(False),
+    "family": Case("shift"),
+    "coverage": Case(None, CALIBRATED),
+    "sets": Case(None, {**CALIBRATED, "coverage": 0.5}),
+    "mondrian": Case(None, {**CALIBRATED, "coverage": 0.5}),
+    "risk": Case(0.97, CALIBRATED),
+    "guarantee": Case(0.5, {**CALIBRATED, "risk": 0.93}, unlocks=True),
+    "reject": Case(True),
+    "reject_threshold": Case(-1.0, {"reject": "msp"}),
 }
 """Fields that need other fields, or whose values are not evident from their type."""
 INPUTS = ("image", "images")
 FIELDS: dict[str, FieldInfo] = {**CompareRequest.model_fields, **PredictRequest.model_fields}
-KEYWORDS = [keyword for record in RECORDS for keyword in record.keywords()]
 
 
 def ask(local: Local, route: str, fields: dict[str, Any], *, form: bool, single: bool) -> Response:
@@ -87,28 +77,6 @@ def ask(local: Local, route: str, fields: dict[str, Any], *, form: bool, single:
         return client.post(f"/v1/{route}", json={**images, **body})
 
 
-def other_value(name: str, field: FieldInfo) -> Any:
-    """A value of the field's type that is not its default."""
-    kinds = get_args(field.annotation) if type(None) in get_args(field.annotation) else (field.annotation,)
-    adapter: TypeAdapter[Any] = TypeAdapter(field.rebuild_annotation())
-    for kind in kinds:
-        values: tuple[Any, ...] = ()
-        if kind is bool or bool in get_args(kind):
-            values = (True, False)
-        elif kind in (int, float):
-            values = NUMBERS
-        elif get_origin(kind) is Literal:
-            values = get_args(kind)
-        for value in values:
-            try:
-                adapter.validate_python(value, strict=True)
-            except ValidationError:
-                continue
-            if value != field.default:
-                return value
-    pytest.fail(f"No value of {name!r} is evident from its type {field.annotation}; add one to CASES of this test.")
-
-
 def test_the_table_has_no_other_fields() -> None:
     assert set(CASES) <= set(FIELDS)
 
@@ -116,18 +84,24 @@ def test_the_table_has_no_other_fields() -> None:
 @pytest.mark.parametrize("form", [False, True], ids=["json", "form"])
 @pytest.mark.parametrize("name", [name for name in FIELDS if name not in INPUTS])
 def test_every_field_of_a_request_has_an_effect(local: Local, name: str, form: bool) -> None:
-    case = CASES.get(name, Case(ONE))
-    value = other_value(name, FIELDS[name]) if case.value is None else case.value
-    route, request = "predict", case.request
+    case = CASES.get(name, Case())
+    route, request = "predict", {**ONE, **case.context}
     if name not in PredictRequest.model_fields:
         route, request = "compare", {**request, "method": None, "methods": ["tpt"]}
     single = name in ("explain", "show_views")
     before = ask(local, route, request, form=form, single=single)
-    after = ask(local, route, {**request, name: value}, form=form, single=single)
-    assert after.status_code == 200, f"{name}={value!r} was refused, but it is a field of requests: {after.text}"
-    assert content(before) != content(after), (
-        f"{name}={value!r} changed nothing; add a request and a value with which it has an effect to CASES of this "
-        "test, or mark the field of the record with otpt.records.NOT_SERVED."
+    assert (before.status_code == 200) != case.unlocks, before.text
+    refusals = {}
+    for value in values_to_try(name, FIELDS[name], case):
+        after = ask(local, route, {**request, name: value}, form=form, single=single)
+        if after.status_code != 200:
+            refusals[str(value)] = after.text
+        elif not same(content(before), content(after)):
+            return
+    assert not refusals, f"{name} was refused, but it is a field of requests: {refusals}"
+    pytest.fail(
+        f"{name} changed nothing; add a request and a value with which it has an effect to CASES of this test, or mark "
+        "the field of the record with otpt.records.NOT_SERVED."
     )
 
 
@@ -135,12 +109,21 @@ def content(answer: Response) -> dict[str, Any]:
     return {name: value for name, value in answer.json().items() if name != "seconds"}
 
 
-@pytest.mark.parametrize("keyword", [keyword for keyword in KEYWORDS if keyword not in FIELDS])
-def test_other_fields_of_the_records_are_refused_in_a_sentence(local: Local, keyword: str) -> None:
+@pytest.mark.parametrize(
+    ("record", "keyword"),
+    [(record, keyword) for record in RECORDS for keyword in record.keywords() if keyword not in FIELDS],
+)
+def test_other_fields_of_the_records_are_refused_with_a_reason(
+    local: Local, record: type[Frozen], keyword: str
+) -> None:
+    name = record.spellings.get(keyword, keyword)
+    reason = mark_of(record.model_fields[name], NOT_SERVED) or FORMS.get(name)
+    assert reason, f"Requests have no field {keyword}; mark {name} with otpt.records.NOT_SERVED."
     for route, form in (("predict", False), ("predict", True), ("compare", False)):
         methods = {"methods": ["tpt"], "method": None} if route == "compare" else {}
         answer = ask(local, route, {**ONE, **methods, keyword: 1}, form=form, single=True)
         assert_refused(answer, keyword)
+        assert str(reason) in answer.json()["error"]["message"]
 
 
 @pytest.mark.parametrize(("route", "keyword"), [("predict", "methods"), ("compare", "method")])
@@ -242,11 +225,11 @@ def test_the_key_of_prepared_texts_follows_from_the_records(local: Local) -> Non
     catalogue, limits = local.service.catalogue, local.service.limits
     request = PredictRequest(image="", labels=["cat", "dog"], method="tpt")
     (query,) = catalogue.queries(request, 1, limits)
-    others = {"seed": 7, "views": 5, "augmix": False, "family": "shift", "official_precision": True, "dataset": "dtd"}
-    for name, value in others.items():
-        assert name in Protocol.model_fields
-        protocol = query.protocol.replace(**{name: value})
-        changed = type(query)(query.model, query.task, protocol, query.decision)
-        assert (changed.key == query.key) is (name == "seed"), name
+    for part in ("task", "protocol"):
+        record = getattr(query, part)
+        for name, field in type(record).model_fields.items():
+            for value in other_values(field)[:1]:  # none for objects
+                changed = replace(query, **{part: record.replace(**{name: value})})
+                assert (changed.key == query.key) is (name == "seed"), name
     again = catalogue.queries(request.model_copy(update={"top": 1}), 1, limits)
     assert {again[0].key: 1} == {query.key: 1}

@@ -30,6 +30,7 @@ from otpt.cli.pages import Page
 from otpt.cli.terminal import note
 from otpt.errors import OtptError
 from otpt.plugins import load_installed_plugins
+from otpt.records import NO_OPTION, mark_of
 from otpt.registry import INITS, SYSTEMS
 
 commands: dict[str, tuple[str, str]] = {}
@@ -135,7 +136,7 @@ def _sentence(error: CycloptsError, name: str) -> str:
     """Describe a wrong option in one line."""
     text = str(error)
     if isinstance(error, UnknownOptionError):
-        text = _unknown_option(str(error.token.keyword or error.token.value)) or text
+        text = _unknown_option(str(error.token.keyword or error.token.value), name) or text
     elif isinstance(error, MissingArgumentError) and error.argument and not error.argument.tokens:
         text = f"{error.argument.name} is required."
     elif isinstance(error, UnusedCliTokensError):
@@ -147,8 +148,10 @@ def _sentence(error: CycloptsError, name: str) -> str:
     return f"{text} See 'otpt {name} --help'."
 
 
-def _unknown_option(word: str) -> str | None:
+def _unknown_option(word: str, command: str) -> str | None:
     """Return a sentence with what to write instead of an option, or None if nothing is known."""
+    if word.startswith("["):  # [command][option] in a TOML file
+        word = "--" + word.removesuffix("]").rpartition("[")[2]
     option = word.partition("=")[0].replace("_", "-")
     if difflib.get_close_matches(option, _HELP, cutoff=0.8):
         return f"Unknown option: {option}. Did you mean --help?"
@@ -156,7 +159,19 @@ def _unknown_option(word: str) -> str | None:
         return f"Unknown option: {option}; {ELSEWHERE[option]}."
     if option.removeprefix("--") in _method_inputs():
         return f"Unknown option: {option}; write --set {option.removeprefix('--')}=…"
-    return None
+    reason = _why_no_option(option.removeprefix("--").replace("-", "_"), command)
+    return None if reason is None else f"Unknown option: {option}; {reason}."
+
+
+def _why_no_option(field: str, command: str) -> str | None:
+    """Return why a command has no option for a field of the records, or None for other names."""
+    from otpt.cli.options import RECORDS  # commands import it, help pages need not
+
+    fields = [record.model_fields[field] for record in RECORDS if field in record.model_fields]
+    reason = mark_of(fields[0], NO_OPTION) if fields else None
+    if isinstance(reason, dict):
+        reason = reason.get(command)
+    return None if reason is None else str(reason)
 
 
 def _method_inputs() -> set[str]:

@@ -40,7 +40,7 @@ from otpt.features import FeatureCache
 from otpt.files import read_text
 from otpt.methods import Method, Protocol, Task, get_methods, load_plugin
 from otpt.prompts import Prompt, Templates
-from otpt.records import NOT_SERVED, Frozen, mark_of
+from otpt.records import NO_OPTION, Frozen, mark_of
 from otpt.rejection import NO_PROMISE
 from otpt.report import Results, open_results
 from otpt.workers import Pool, get_pool, local_pool
@@ -150,8 +150,8 @@ def option_group(
 
     Args:
         title: heading of the options.
-        fields_of: record whose fields are options of this class, also where the class does not declare them; fields
-            that a service cannot set, and those that are not a number, text or flag, are left out.
+        fields_of: record whose fields are options of this class, also where the class does not declare them, but
+            for those that are marked as no option, or are not a number, text or flag.
         without: fields of that record that are options of other classes.
     """
 
@@ -172,7 +172,7 @@ def _declare_fields(cls: type[T], record: type[Frozen], without: Sequence[str]) 
     declared = {name for base in cls.__mro__ for name in getattr(base, "__annotations__", {})}
     for name, field in record.model_fields.items():
         plain = _plain_type(field.annotation)
-        if name in declared or name in without or plain is None or mark_of(field, NOT_SERVED) is not None:
+        if name in declared or name in without or plain is None or mark_of(field, NO_OPTION) is not None:
             continue
         cls.__annotations__[name] = Annotated[plain | None, setting(record, name)]  # type: ignore[operator]
         setattr(cls, name, None)

@@ -29,7 +29,7 @@ from otpt.methods import (
     refuse_no_methods,
 )
 from otpt.prompts import Prompt, TextFeatures
-from otpt.records import ELSEWHERE, Frozen, join_spelling, one_or_several
+from otpt.records import ELSEWHERE, NO_OPTION, Frozen, join_spelling, one_or_several
 from otpt.runs import folder_name
 
 DEFAULT_METHODS = ("zero-shot", "tpt", "c-tpt", "o-tpt")
@@ -71,10 +71,14 @@ class Evaluation(Frozen):
     }
 
     protocol: InstanceOf[Protocol] = Field(
-        default_factory=Protocol, description="methods and views", json_schema_extra=ELSEWHERE
+        default_factory=Protocol,
+        description="methods and views",
+        json_schema_extra={**ELSEWHERE, NO_OPTION: "each of its fields has an option"},
     )
     decision: InstanceOf[Decision] = Field(
-        default_factory=Decision, description="calibrations and what they are used for", json_schema_extra=ELSEWHERE
+        default_factory=Decision,
+        description="calibrations and what they are used for",
+        json_schema_extra={**ELSEWHERE, NO_OPTION: "each of its fields has an option"},
     )
     prompts: tuple[InstanceOf[Prompt], ...] | None = Field(
         None,
@@ -85,7 +89,7 @@ class Evaluation(Frozen):
     all_tokens: bool = Field(
         False,
         description="tune all tokens of the context, even if a word has several tokens",
-        json_schema_extra=ELSEWHERE,
+        json_schema_extra={**ELSEWHERE, NO_OPTION: "write --prompt-tokens N, the number of tokens to tune"},
     )
     seeds: tuple[int, ...] = Field(
         (0,), min_length=1, description="seeds of the views, one pass each", json_schema_extra=ELSEWHERE
@@ -102,7 +106,11 @@ class Evaluation(Frozen):
     features: Literal["full", "float16"] = Field("full", description="float16 rounds image features; half the cache")
     save_probabilities: bool = Field(False, description="store all probabilities of every row")
     n_bins: int = Field(20, ge=1, le=100, description="bins of the calibration errors", json_schema_extra=ELSEWHERE)
-    side: Literal["right", "left"] = Field("right", description="closed side of the bins", json_schema_extra=ELSEWHERE)
+    side: Literal["right", "left"] = Field(
+        "right",
+        description="closed side of the bins",
+        json_schema_extra={**ELSEWHERE, NO_OPTION: "write 'otpt metrics RUN --side left'"},
+    )
 
     @model_validator(mode="before")
     @classmethod

@@ -17,7 +17,7 @@ from otpt.methods.method import Method, Methods
 from otpt.methods.names import get_method, get_methods, method_of_table
 from otpt.methods.task import Task
 from otpt.prompts import MEMORY_BUDGET
-from otpt.records import ELSEWHERE, NOT_SERVED, Frozen, join_spelling
+from otpt.records import ELSEWHERE, NO_OPTION, NOT_SERVED, Frozen, join_spelling
 from otpt.registry import STREAM
 from otpt.views import ViewRecipe
 
@@ -72,13 +72,21 @@ class Protocol(Frozen):
     dataset: str = Field(
         "",
         description="registered data set whose published templates and numbers are used",
-        json_schema_extra={**ELSEWHERE, NOT_SERVED: "numbers of a data set are for evaluations; choose a family"},
+        json_schema_extra={
+            **ELSEWHERE,
+            NOT_SERVED: "numbers of a data set are for evaluations; choose a family",
+            NO_OPTION: "'otpt evaluate' takes it from the data set; for other images write --family",
+        },
     )
     stream_length: int | None = Field(
         None,
         ge=1,
         description="number of images, for stream methods that require it (set by evaluations)",
-        json_schema_extra={**ELSEWHERE, NOT_SERVED: "stream methods, which have a length, are not served"},
+        json_schema_extra={
+            **ELSEWHERE,
+            NOT_SERVED: "stream methods, which have a length, are not served",
+            NO_OPTION: "'otpt evaluate' takes it from the data set",
+        },
     )
     official_precision: bool = Field(
         False, description="round logits and softmax to float16 as the official scripts do"
@@ -87,7 +95,11 @@ class Protocol(Frozen):
         MEMORY_BUDGET,
         ge=1,
         description="memory limit for the graphs of text features, in bytes",
-        json_schema_extra={**ELSEWHERE, NOT_SERVED: "the service decides how much memory a request may use"},
+        json_schema_extra={
+            **ELSEWHERE,
+            NOT_SERVED: "the service decides how much memory a request may use",
+            NO_OPTION: "it changes no prediction; set it in Python",
+        },
     )
 
     @model_validator(mode="before")

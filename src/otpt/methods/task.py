@@ -12,7 +12,7 @@ from otpt.files import Json
 from otpt.groups import Groups, class_names_of
 from otpt.methods.examples import Examples
 from otpt.prompts import DEFAULT_PROMPT, Descriptions, Prompt, Templates, TextFeatures, check_class_names
-from otpt.records import NOT_SERVED, Frozen
+from otpt.records import NO_OPTION, NOT_SERVED, Frozen
 
 Texts = Prompt | Templates | Descriptions | TextFeatures
 """Texts of the classes; only a prompt has a context that methods can tune."""
@@ -53,7 +53,11 @@ class Task(Frozen):
     )
     multi_label: bool = Field(False, description="several labels per image, with independent probabilities")
     allow_duplicates: bool = Field(False, description="accept duplicate class names; ImageNet has two")
-    all_tokens: bool = Field(False, description="tune all tokens of the context, even if a word has several tokens")
+    all_tokens: bool = Field(
+        False,
+        description="tune all tokens of the context, even if a word has several tokens",
+        json_schema_extra={NO_OPTION: "write --prompt-tokens N, the number of tokens to tune"},
+    )
 
     @model_validator(mode="before")
     @classmethod

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields, is_dataclass, replace
 from functools import cache
 from typing import Any, get_args
 
 import pytest
 import torch
+from oracles.fields import other_values
 from oracles.methods.maple import maple_state
 from torch import Tensor
 
@@ -86,6 +88,21 @@ def made_input(init: type[Preparation], name: str) -> object:
         f"The init {init.name!r} has the input {name!r} of type {annotation}, which this test cannot make; add it to "
         "MADE in tests/oracles/methods/inputs.py."
     )
+
+
+def other_input(init: type[Preparation], name: str) -> object:
+    """Another value of an input of an init than :func:`with_inputs` sets."""
+    field = init.model_fields[name]
+    if field.default is not None:
+        return next(value for value in other_values(field) if value != SMALL.get(name))
+    made = made_input(init, name)
+    if isinstance(made, Mapping):
+        return {key: [*texts, "red"] for key, texts in made.items()}
+    if isinstance(made, Templates):
+        return replace(made, sentences=(*made.sentences, "a {}."))
+    assert is_dataclass(made)
+    tensor = next(field.name for field in fields(made) if isinstance(getattr(made, field.name), Tensor))
+    return replace(made, **{tensor: -getattr(made, tensor)})
 
 
 def with_inputs(name: str) -> Method:
