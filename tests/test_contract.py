@@ -130,7 +130,7 @@ CASES = {
     "text_features": Case(lambda: torch.eye(len(CLASSES), 32)),
     "examples": Case(examples, {"method": None}),
     "groups": Case(GROUPS),
-    "multi_label": Case(True, {"method": None}),
+    "multi_label": Case(True, {"method": None, "views": None}),
     "allow_duplicates": Case(True, {"classes": [*CLASSES, "cat"]}, unlocks=True),
     "all_tokens": Case(True, {"method": "tpt", "prompt": "a chiaroscuro of a"}, unlocks=True),
     "method": Case("zero-shot", {"method": None}),
@@ -478,7 +478,7 @@ def fields_of_method(name: str) -> dict[str, Any]:
     if method.init in EXAMPLE_INITS:
         fields["examples"] = examples()
     if method.adapt == MULTI_LABEL:
-        fields["multi_label"] = True
+        fields |= {"multi_label": True, "views": 64}  # it sees a grid of crops
     return fields
 
 

@@ -856,6 +856,8 @@ def read_records(method: str | Method | None, fields: Mapping[str, object]) -> t
     assert isinstance(protocol, Protocol)
     assert isinstance(decision, Decision)
     protocol.for_task(task)
+    if task.independent_labels:
+        protocol.check_independent_labels()
     decision.check_task(task)
     return task, protocol, decision
 

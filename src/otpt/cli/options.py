@@ -360,8 +360,6 @@ class SettingOptions(Options):
                 values.setdefault("family", class_list.family)
         task, protocol, decision = read_records(None, values)
         protocol = protocol.for_task(task)
-        if task.independent_labels:
-            protocol.check_independent_labels()
         has_texts = not values.keys().isdisjoint(("prompt", "templates"))
         from_words = any(method.starts_from_words for method in protocol.methods)
         if class_list is not None and class_list.prompt is not None and from_words and not has_texts:

@@ -99,6 +99,13 @@ class Task(Frozen):
                 raise OtptError(
                     f"{name} cannot be combined with {self.question}; it requires exactly one label per image."
                 )
+        if self.examples is not None and not self.examples.texts and self.texts != DEFAULT_PROMPT:
+            raise OtptError(
+                f"The texts are {self.texts.name!r}, but all classes are known by example images; leave the texts out."
+            )
+        has_context = isinstance(self.texts, Prompt) and self.examples is None
+        if self.all_tokens and (not has_context or self.independent_labels):
+            raise OtptError("all_tokens tunes the context of a prompt, which these classes do not have; leave it out.")
         return self
 
     def _check_texts(self) -> None:
