@@ -257,9 +257,10 @@ def backgrounds(question: str, case: Case) -> Iterator[tuple[dict[str, Any], Out
 def test_fields_act_on_every_question_or_are_refused(record: type[Frozen], name: str, question: str) -> None:
     case = CASES.get(name, Case())
     field = field_info(record, name)
+    values = values_to_try(name, field, case) + (other_values(field) if case.value is not None else [])
     silent = []
     for fields, before in backgrounds(question, case):
-        for value in [*values_to_try(name, field, case), *other_values(field)]:
+        for value in values:
             after = seen_or_refused({**fields, name: value}, FEW_IMAGES)
             if isinstance(after, str) or (isinstance(before, str) and not case.unlocks):
                 continue

@@ -60,7 +60,7 @@ CASES: dict[str, Case] = {
     "methods": Case(["zero-shot"]),
     "method": Case("zero-shot", {"methods": None}),
     "views": Case(4),
-    "budget": Case(4, {"views": None}),
+    "budget": Case(4, {"views": None, "methods": ["confident-half"]}),
     "calibration": Case(["CALIBRATION"], {"methods": ["zero-shot"]}),
     "coverage": Case(0.8, CALIBRATED),
     "sets": Case("lac", {**CALIBRATED, "coverage": 0.9}),
