@@ -73,10 +73,12 @@ def tasks(draw: st.DrawFn) -> Task:
         members = draw(st.lists(st.sampled_from(classes), min_size=1, unique=True))
         fields["groups"] = {"a group": {"of them": members[:1], "rest": members}}
     elif kind == "by examples":
-        fields = {**plain, "examples": {name: draw(FILES) for name in classes}, "texts": draw(PROMPTS)}
+        fields = {**plain, "examples": {name: draw(FILES) for name in classes}}
     elif kind == "examples too":
         some = draw(st.lists(st.sampled_from(classes), min_size=1, unique=True))
         fields["examples"] = {name: draw(FILES) for name in some}
+    if kind in ("several", "by examples", "examples too") or not isinstance(texts, Prompt):
+        fields.pop("all_tokens", None)  # there is no context to tune
     return Task(**fields)
 
 
