@@ -57,6 +57,9 @@ WITH: dict[str, dict[str, Any]] = {
 }
 REFUSED = {
     ("several labels", "rejection"): "multi_label",
+    ("several labels", "a budget"): "budget",
+    ("several labels", "another seed"): "seed",
+    ("several labels", "official precision"): "official_precision",
     ("one class", "rejection"): "pizza",
     **{(question, "a method that tunes"): "tpt" for question in QUESTIONS if question != "groups"},
     **{(question, "a stream"): "tda" for question in QUESTIONS if question != "groups"},
@@ -94,6 +97,11 @@ def _png(image: Image.Image) -> bytes:
     return file.getvalue()
 
 
+def few_views(clf: Any) -> dict[str, int]:
+    """Number of views of another classifier for the same question; independent labels have none."""
+    return {} if clf.task.independent_labels else {"views": 2}
+
+
 def _calibrated(clf: Any, classes: dict[str, Any], folder: Path, **asked: Any) -> Any:
     """A prediction with a calibration that was fitted on 24 images."""
     names = [*clf.class_names]
@@ -103,7 +111,7 @@ def _calibrated(clf: Any, classes: dict[str, Any], folder: Path, **asked: Any) -
         labels = [name for name, _ in images]
     clf.calibrate([image for _, image in images], labels).write(folder / "cal.json")
     given = {"classes" if name == "names" else name: value for name, value in classes.items()}
-    fields = {"multi_label": clf.task.multi_label, "views": 2, "calibration": folder / "cal.json", **asked}
+    fields = {"multi_label": clf.task.multi_label, "calibration": folder / "cal.json", **few_views(clf), **asked}
     again = otpt.Classifier(clf.backbone, **fields, **given)
     found = again.predict(EXAMPLES["pizza"][0])
     assert (found.set is None) == ("coverage" not in asked)
@@ -115,7 +123,7 @@ def _calibrated(clf: Any, classes: dict[str, Any], folder: Path, **asked: Any) -
 def _on_ray(clf: Any, classes: dict[str, Any], folder: Path) -> Any:
     given = dict(classes)
     several = {"multi_label": True} if clf.task.multi_label else {}
-    classify = Classify("pocket", given.pop("names", ()), views=2, **several, **given)
+    classify = Classify("pocket", given.pop("names", ()), **few_views(clf), **several, **given)
     found = classify({"bytes": np.array([_png(EXAMPLES["pizza"][0]), b"no image"], object)})
     assert [bool(each) for each in found["error"]] == [False, True]
     assert ("labels" in found) == clf.task.multi_label
@@ -166,7 +174,8 @@ REFUSED_WAYS = {
 @pytest.mark.parametrize("way", WAYS)
 def test_every_way(question: str, way: str, backbone: Any, tmp_path: Path) -> None:
     fields, classes = QUESTIONS[question]
-    clf = otpt.Classifier(backbone, views=2, **fields).set_classes(**classes)
+    views = {} if fields.get("multi_label") else {"views": 2}
+    clf = otpt.Classifier(backbone, **views, **fields).set_classes(**classes)
     if (question, way) in REFUSED_WAYS:
         with pytest.raises(OtptError, match=REFUSED_WAYS[question, way]) as caught:
             WAYS[way](clf, classes, tmp_path)
@@ -191,7 +200,7 @@ def test_heat_maps_of_every_question(backbone: Any) -> None:
     canvas.paste(data.image(data.class_names.index("pizza")), (128, 128))
     for question, (fields, classes) in QUESTIONS.items():
         with pytest.warns(UserWarning, match="pizza") if question == "one class" else _nothing():
-            clf = otpt.Classifier(backbone, views=2, **fields)
+            clf = otpt.Classifier(backbone, **fields)
             clf.set_classes(**classes)
         x, y = clf.explain(canvas, "pizza").peak
         assert min(x, y) > 110, question
@@ -212,7 +221,7 @@ def test_a_table_of_several_labels(tmp_path: Path, backbone: Any) -> None:
     assert [data.labels_of(i) for i in range(3)] == [(1,), (0,), ()]
     named = label_table(table, ClassList(NAMES, NAMES))
     assert data.fingerprint != named.fingerprint
-    run = evaluate(named, backbone, views=2, out=tmp_path / "run").run
+    run = evaluate(named, backbone, out=tmp_path / "run").run
     found = label_results([run])
     assert found.value[0] == pytest.approx(100)  # labels that no image has are left out
     known = found.dropna()

@@ -26,7 +26,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from otpt.arrays import Array, as_array, as_tensor
+from otpt.arrays import Array, as_tensor
 from otpt.backbones import Backbone, as_backbone, load_backbone, open_clip_tags
 from otpt.calibration import Calibrated, Calibration, fit_calibration, fit_label_calibration
 from otpt.decision import CalibrationSource, Decision
@@ -579,14 +579,14 @@ class Classifier:
     def classify_features(self, views: Array, methods: Sequence[str | Method]) -> list[dict[str, Prediction]]:
         """Return {method name: prediction} for each image of view features (B, V, D), clean view first."""
         views = as_tensor(views, "features")
-        if views.ndim != 3 or views.shape[2] != self.backbone.embed_dim:
+        if views.ndim != 3 or views.shape[1] == 0 or views.shape[2] != self.backbone.embed_dim:
             raise OtptError(
                 f"The features have shape {tuple(views.shape)}; expected (B, V, {self.backbone.embed_dim}), clean view "
                 "first; for one image pass features[None]."
             )
         if not len(views):
             return []
-        views = as_array(views, "features", "BVD", {}).to(self.backbone.dtype)
+        views = views.to(self.backbone.dtype)  # also not finite ones, which a flag reports
         predictor = self._predictor(None, get_methods(methods))
         threshold = self._decision.threshold
         return [

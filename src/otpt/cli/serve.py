@@ -121,7 +121,7 @@ class ServiceOptions(o.Options):
             "hosts": self.allow_urls,
             "limits": Limits(**limits.values(Limits)),
         }
-        return ServiceConfig(**values, **limits.values(ServiceConfig), **further)
+        return ServiceConfig(**{**values, **limits.values(ServiceConfig), **further})
 
 
 def serve(

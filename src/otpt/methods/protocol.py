@@ -96,7 +96,6 @@ class Protocol(Frozen):
         ge=1,
         description="memory limit for the graphs of text features, in bytes",
         json_schema_extra={
-            **ELSEWHERE,
             NOT_SERVED: "the service decides how much memory a request may use",
             NO_OPTION: "it changes no prediction; set it in Python",
         },
