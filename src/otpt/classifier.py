@@ -129,6 +129,7 @@ class Classifier:
         if self._protocol.dataset:
             check_dataset_name(self._protocol.dataset)
         self._task = self._initial_task
+        self._default_methods: tuple[Method, ...] = ()  # of the task with classes
         self._lock = threading.RLock()
         self._predictors: OrderedDict[tuple[Task | None, tuple[Method, ...]], Predictor] = OrderedDict()
         self._calibrations: dict[str, Calibrated] = {}
@@ -180,6 +181,7 @@ class Classifier:
             check_fit(self.backbone, self.task, resolved, resolved.methods, texts=False, trained=False)
         with self._lock:
             self._protocol = protocol
+            self._default_methods = resolved.methods[:1]
             self._predictors.clear()
 
     @property
@@ -734,13 +736,15 @@ class Classifier:
             task: None for the classifier's own task.
             methods: methods; by default the first of the protocol. A stream method has one state, however it is named.
         """
-        asked = self._task_with_classes() if task is None else task
-        methods = self._methods_for(asked, methods)
+        if task is None and methods is None and self._task.classes:
+            methods = self._default_methods
+        else:
+            methods = self._methods_for(task or self._task_with_classes(), methods)
         key = task, methods
         with self._lock:
             predictor = self._predictors.get(key)
             if predictor is None:
-                predictor = self._new_predictor(asked, methods)
+                predictor = self._new_predictor(task or self._task_with_classes(), methods)
                 while len(self._predictors) >= _MAX_PREDICTORS:
                     self._predictors.popitem(last=False)
                 self._predictors[key] = predictor
@@ -824,6 +828,7 @@ class Classifier:
             predictor = self._new_predictor(task, self._methods_for(task, None))
             if self._calibrations:
                 self._check_calibrations(task, predictor.methods)
+            self._default_methods = predictor.methods
             self._predictors = OrderedDict({(None, predictor.methods): predictor})
             self._task = task
         if len(task.classes) == 1 and not self._calibrations:
