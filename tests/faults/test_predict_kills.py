@@ -146,7 +146,7 @@ def test_actors(job: tuple[list[str], pd.DataFrame], tmp_path: Path) -> None:
         written = str(sorted(path.name for path in tmp_path.rglob("part-*")))
         if written == before or process.poll() is not None:  # nothing new since the last kill
             continue
-        actors = [each for each in psutil.Process(process.pid).children(recursive=True) if "_Actor" in each.name()]
+        actors = [each for each in psutil.Process(process.pid).children(recursive=True) if "WorkerHost" in each.name()]
         if actors:
             chosen.choice(actors).kill()
             kills, before = kills + 1, written

@@ -97,7 +97,7 @@ class Protocol(Frozen):
         description="memory limit for the graphs of text features, in bytes",
         json_schema_extra={
             NOT_SERVED: "the service decides how much memory a request may use",
-            NO_OPTION: "it changes no prediction; set it in Python",
+            NO_OPTION: "set it in Python",
         },
     )
 
