@@ -795,14 +795,15 @@ class Classifier:
         for names, task in tasks.items():
             protocol = self._protocol_for(task, methods)
             method = protocol.methods[0]
-            if len(names) == 1 or method.tunes or method.init != "words" or not isinstance(task.texts, Prompt):
+            if len(names) == 1 or method.needs_context or method.init != "words" or not isinstance(task.texts, Prompt):
                 predictors[names] = self._predictor(task, methods)
                 continue
             self._check_calibrations(task, protocol.methods)
             if features is None:
                 together = task.replace(classes=all_names, allow_duplicates=True)
                 budget = self.protocol.memory_budget
-                features = text_state(self.backbone, together, task.texts, memory_budget=budget).text_features
+                state = text_state(self.backbone, together, task.texts, memory_budget=budget, tunable=False)
+                features = state.text_features
             rows = features[[all_names.index(name) for name in names]]
             described = task.replace(texts=TextFeatures(rows))
             predictors[names] = Predictor(self.backbone, [described], protocol, self.decision.rejection)
