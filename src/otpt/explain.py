@@ -162,6 +162,9 @@ def explain(
         raise unknown("label", label, names)
     opened = open_image(image, urls=classifier.urls)
     prediction = classifier.predict(opened)
+    names = prediction.class_names  # those of a group, if the classifier answers within it
+    if label is not None and label not in names:
+        raise unknown("label within the group", label, names)
     index = prediction.index if label is None else names.index(label)
 
     if len(names) == 1:

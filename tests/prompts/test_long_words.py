@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -71,7 +70,9 @@ def test_methods_that_tune_nothing_take_any_words(name: str) -> None:
 def test_methods_that_tune_say_how_many_tokens_there_are(method: str) -> None:
     with pytest.raises(OtptError, match="tunes no context"):
         Classifier(tiny_backbone(), method, classes=CLASSES, prompt=WORDS)
-    assert Classifier(tiny_backbone(), method, classes=CLASSES, prompt=WORDS, all_tokens=True, views=8).predict(image(1))
+    assert Classifier(tiny_backbone(), method, classes=CLASSES, prompt=WORDS, all_tokens=True, views=8).predict(
+        image(1)
+    )
 
 
 @pytest.mark.parametrize("words", ["a photo of a", "a photo of [CLS] in the wild", "[CLS], a kind of thing"])
@@ -80,7 +81,10 @@ def test_text_features_are_those_of_the_same_sentences(words: str) -> None:
     tower = text_encoder(backbone)
     prompt = Prompt(words)
     features = []
-    for tokens in (tokenize_prompts(tower, CLASSES, whole_context(tower, prompt)), fixed_tokens(tower, CLASSES, prompt)):
+    for tokens in (
+        tokenize_prompts(tower, CLASSES, whole_context(tower, prompt)),
+        fixed_tokens(tower, CLASSES, prompt),
+    ):
         features.append(prompt_encoder(tower, tokens).encode(tokens.start[None])[0])
     assert torch.equal(*features)
 

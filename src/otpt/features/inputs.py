@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from functools import partial
 from itertools import chain
 from typing import NamedTuple, NoReturn, Protocol, cast, runtime_checkable
@@ -39,6 +39,21 @@ def is_one_image(images: object) -> bool:
     single = (str, bytes, bytearray, memoryview, os.PathLike, Image.Image)
     iterable = isinstance(images, Iterable) or hasattr(images, "__getitem__")  # torch data sets need not be iterable
     return isinstance(images, single) or is_file_object(images) or not iterable
+
+
+def count_images(images: object) -> int | None:
+    """Return the number of images of a list, a batch, a data set or a data loader; None if it is not known yet."""
+    dataset = getattr(images, "dataset", None)  # of a data loader, whose own length is its number of batches
+    if isinstance(dataset, Sized):
+        return len(dataset)
+    if is_array(images):
+        return int(images.shape[0])
+    if isinstance(images, (list, tuple)) and not all(is_one_image(image) for image in images):
+        return None  # batches
+    try:
+        return len(images) if isinstance(images, Sized) else None
+    except Exception:  # of other packages
+        return None
 
 
 def image_inputs(images: Iterable[object], image_ids: Iterable[str] | None = None) -> Iterator[ImageInput]:
