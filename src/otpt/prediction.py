@@ -25,10 +25,11 @@ from otpt.calibration import Calibrated
 from otpt.decision import Decision
 from otpt.errors import OtptError
 from otpt.groups import Answer, Groups
-from otpt.images import ImageSource, open_image
+from otpt.images import ImageSource
 from otpt.methods import MULTI_LABEL, Method, Output, Task
 from otpt.plots import Panel, draw_grid, draw_panel
 from otpt.rejection import REJECTED
+from otpt.video import open_still
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -622,6 +623,6 @@ def _open_again(prediction: Prediction) -> Image.Image | None:
     if prediction.source is None:
         return None
     try:
-        return open_image(prediction.source())
+        return open_still(prediction.source())
     except Exception:  # the file may be gone by now, and the source may be a function of the user
         return None

@@ -12,6 +12,7 @@ from PIL import Image
 
 from otpt.errors import OtptError
 from otpt.images import ImageSource, LocalFile, NamedImage, is_array, is_file_object, is_url, read_file_object
+from otpt.video import Frames
 
 
 class ImageInput(NamedTuple):
@@ -78,7 +79,11 @@ def image_inputs(images: Iterable[object], image_ids: Iterable[str] | None = Non
         if isinstance(image, Sampled):
             yield ImageInput(image.id, _source(image.source), name)
             continue
-        shown = str(image) if isinstance(image, (str, os.PathLike)) else f"image {position}"
+        shown = f"image {position}"
+        if isinstance(image, (str, os.PathLike)):
+            shown = str(image)
+        elif isinstance(image, Frames):
+            shown = image.name
         yield ImageInput(shown, _source(image), name)
     if names is not None and next(names, None) is not None:
         raise OtptError("The numbers of images and image ids differ; expected one id per image.")
