@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from html import escape
 from itertools import islice
 from pathlib import PurePath
-from typing import TYPE_CHECKING, NotRequired, SupportsIndex, TypedDict, overload
+from typing import TYPE_CHECKING, NoReturn, NotRequired, SupportsIndex, TypedDict, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 IMPOSSIBLE = "nothing-within"
 """Flag of a prediction within a group of which no class has any probability."""
+_TABLES = ("to_dataframe", "to_df", "df", "dataframe", "to_frame", "to_csv", "to_dict", "to_polars")
 _PLAIN = Decision()
 _REPR_ROWS = 5
 _HTML_ROWS = 20
@@ -304,6 +305,10 @@ class Predictions(list[Result]):
         >>> predictions.to_pandas().columns.tolist()
         ['image', 'label', 'confidence', 'method']
     """
+
+    def __getattr__(self, name: str) -> NoReturn:
+        hint = "; write to_pandas()" if name.lower() in _TABLES else ""
+        raise AttributeError(f"Predictions have no attribute {name!r}{hint}.")
 
     @property
     def labels(self) -> list[str | None]:

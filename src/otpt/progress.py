@@ -39,7 +39,7 @@ class Progress:
         self.total: int | None = 0
         self._started = self._logged = time.monotonic()
         self._log = log or (lambda line: print(line, file=sys.stderr, flush=True))
-        self._seconds, self._show, self._delay = seconds, show, delay
+        self._seconds, self._show, self.delay = seconds, show, delay
         self._bar: tqdm[object] | None = None
 
     def __enter__(self) -> Progress:
@@ -63,7 +63,7 @@ class Progress:
             return
         if _has_bars():
             self._bar = tqdm(
-                total=total, initial=done, unit=" images", dynamic_ncols=True, leave=False, delay=self._delay
+                total=total, initial=done, unit=" images", dynamic_ncols=True, leave=False, delay=self.delay
             )
         elif say_done and done and total is not None:
             self._log(f"{done}/{total} images are already done; {total - done} are left")

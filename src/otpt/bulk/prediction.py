@@ -24,7 +24,7 @@ from otpt.features.inputs import image_inputs
 from otpt.images import NamedImage
 from otpt.methods import Method, refuse_features
 from otpt.prediction import Failure
-from otpt.progress import Progress
+from otpt.progress import Progress, as_progress
 from otpt.workers import Job, Pool, get_pool, local_pool
 
 Result = TypeVar("Result")
@@ -94,7 +94,7 @@ def predict(
     pool: Pool | str | None = None,
     top: int | None = None,
     overwrite: bool = False,
-    progress: Monitor | None = None,
+    progress: Monitor | bool | None = None,
 ) -> BulkResult:
     """Predict images and write their rows in order; repeated, the same call continues after a kill.
 
@@ -113,7 +113,8 @@ def predict(
         pool: pool of workers, or the name of one (:mod:`otpt.workers`), in place of a number.
         top: number of best classes with their own columns; by default, the label alone.
         overwrite: whether to start the output again.
-        progress: shows the progress, ``otpt.bulk.Monitor()`` as a bar; nothing is shown by default.
+        progress: True for a bar, or a line per minute in a log; False for nothing; or a :class:`Monitor`. By default
+            a bar on a terminal or in a notebook.
 
     Example:
         >>> import tempfile
@@ -139,7 +140,7 @@ def predict(
         stack.enter_context(pool)
         facts = {**pool.facts(job), "top": top}
         store = stack.enter_context(RowStore(os.fspath(out), facts, top=top, overwrite=overwrite))
-        monitor = progress or Monitor(show=False)
+        monitor = _monitor(progress)
         for image, answer in run(job, images, pool, monitor, store):
             monitor.answered(image.name, answer)
             rows = answer_rows(image.name, answer, top or 1, several_labels=job.task.independent_labels)
@@ -157,7 +158,7 @@ def embed(
     dtype: Literal["float32", "float16"] = "float32",
     metadata: Mapping[str, str] | None = None,
     overwrite: bool = False,
-    progress: Monitor | None = None,
+    progress: Monitor | bool | None = None,
 ) -> BulkResult:
     """Encode images and write a row each with its unit feature; repeated, the same call continues after a kill.
 
@@ -200,7 +201,7 @@ def embed(
         store = stack.enter_context(
             RowStore(os.fspath(out), facts, key="id", overwrite=overwrite, metadata={**(metadata or {}), **of_file})
         )
-        for image, feature in run(job, images, pool, progress or Monitor(show=False), store):
+        for image, feature in run(job, images, pool, _monitor(progress), store):
             row: dict[str, object] = {"id": image.name, "feature": None, "error": None}
             if isinstance(feature, OtptError):
                 row["error"] = str(feature)
@@ -295,6 +296,16 @@ def _open_pool(pool: Pool | str | None, workers: int | None, device: str) -> Poo
     if workers is not None:
         raise OtptError("Both workers and a pool were given; expected one of them.")
     return get_pool(pool) if isinstance(pool, str) else pool
+
+
+def _monitor(progress: Monitor | bool | None) -> Monitor:
+    """Return the monitor that was asked for."""
+    if isinstance(progress, Monitor):
+        return progress
+    shown = as_progress(progress)
+    if progress is not None and not isinstance(progress, bool):
+        raise OtptError(f"progress is {progress!r:.80}; expected True, False or an otpt.bulk.Monitor.")
+    return Monitor(show=shown.shown, delay=shown.delay)
 
 
 def _error_of(result: object) -> OtptError | None:

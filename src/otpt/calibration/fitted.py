@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from html import escape
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, Self, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -46,9 +46,13 @@ from otpt.metrics.inputs import Values, check_probabilities
 from otpt.metrics.multi_label import METRICS as LABEL_METRICS
 from otpt.metrics.multi_label import OF_ONE_LABEL, multi_label_intervals
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 SHOWN = ("accuracy", "nll", "ece", "debiased_ece")
 """Reported metrics of a calibration with one label per image."""
 
+_COLUMNS = ("", "_low", "_high")
 StageMetrics: TypeAlias = dict[str, list[float]]
 StageBins: TypeAlias = dict[str, list[int | FiniteFloat | None]]
 
@@ -231,6 +235,20 @@ class Calibration(BaseModel):
             )
             for stage, bins in self.bins.items()
         }
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return a data frame of :attr:`held_out`, one row per metric, with 95 % intervals."""
+        import pandas as pd
+
+        rows = [
+            {
+                "metric": metric.title,
+                **{f"before{name}": value for name, value in zip(_COLUMNS, metric.before, strict=True)},
+                **{f"after{name}": value for name, value in zip(_COLUMNS, metric.after, strict=True)},
+            }
+            for metric in self.held_out
+        ]
+        return pd.DataFrame(rows)
 
     def as_dict(self) -> dict[str, Json]:
         """Return plain data without the checksum."""

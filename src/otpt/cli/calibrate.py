@@ -14,7 +14,8 @@ from otpt.cli.terminal import print_json, print_table
 from otpt.errors import OtptError
 from otpt.evaluation import calibrate_run
 from otpt.methods import DEFAULT_METHOD, MULTI_LABEL
-from otpt.report.figures import draw_before_after, save, styled
+from otpt.report.figures import save
+from otpt.report.pictures import draw_calibration
 from otpt.runs import Run
 
 
@@ -83,7 +84,7 @@ def calibrate(
     )
     calibration.write(out)
     if fit.figure is not None:
-        _draw(calibration, fit.figure)
+        save(draw_calibration(calibration), fit.figure)
     if options.run.json:
         whole = calibration.as_dict()
         shown = {key: whole[key] for key in ("labels", "map", "cross_validation", "reliability")}
@@ -121,15 +122,3 @@ def _print(calibration: Calibration, out: Path, maps: o.Several) -> None:
         if name not in calibration.cross_validation:
             print(f"Not tried: {name}, which needs {MAPS[name].needs(classes)} labels for {classes} classes.")
     print(f"The calibration is in {str(out)!r}; use it with --calibration, on other images than these.")
-
-
-def _draw(calibration: Calibration, path: Path) -> None:
-    metrics = {metric.name: metric.words() for metric in calibration.held_out}
-    ece, nll = ("label_ece", "label_nll") if calibration.multi_label else ("debiased_ece", "nll")
-    words = {
-        "before": f"{metrics[ece][0]}, {metrics[nll][0]}",
-        "after": f"{metrics[ece][1]}, {metrics[nll][1]}",
-    }
-    with styled():
-        figure = draw_before_after(calibration.diagram, words, calibration.method)
-    save(figure, path)
