@@ -33,6 +33,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from otpt._version import __version__
+from otpt.arguments import checked
 from otpt.errors import OtptError, cannot_read
 
 if TYPE_CHECKING:
@@ -88,6 +89,7 @@ class UrlLimits:
 LIMITS = UrlLimits()
 
 
+@checked
 def open_image(source: ImageSource, *, max_pixels: int = MAX_PIXELS, urls: UrlLimits | None = LIMITS) -> Image.Image:
     """Open and decode an image, and return it upright in 8-bit RGB.
 
@@ -103,6 +105,7 @@ def open_image(source: ImageSource, *, max_pixels: int = MAX_PIXELS, urls: UrlLi
     return open_with_digest(source, max_pixels=max_pixels, urls=urls)[0]
 
 
+@checked
 def open_with_digest(
     source: ImageSource, *, max_pixels: int = MAX_PIXELS, urls: UrlLimits | None = LIMITS
 ) -> tuple[Image.Image, str]:

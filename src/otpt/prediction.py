@@ -21,6 +21,7 @@ import numpy.typing as npt
 from PIL import Image
 from typing_extensions import TypeVar
 
+from otpt.arguments import checked
 from otpt.calibration import Calibrated
 from otpt.decision import Decision
 from otpt.errors import OtptError
@@ -164,6 +165,7 @@ class Prediction:
         least = self._threshold_or(threshold)
         return [name for name, score in self.top(len(self)) if score >= least]
 
+    @checked
     def top(self, count: int = 5) -> list[tuple[str, float]]:
         """Return the ``count`` most probable classes as (name, probability), best first."""
         order = np.argsort(-self.probabilities, kind="stable")[:count]

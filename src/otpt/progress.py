@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -9,6 +10,7 @@ from typing import TypeVar
 
 from tqdm.auto import tqdm
 
+from otpt.arguments import checked
 from otpt.errors import OtptError
 
 T = TypeVar("T")
@@ -27,6 +29,7 @@ class Progress:
         delay: seconds after which the bar appears, so that short work shows none.
     """
 
+    @checked
     def __init__(
         self,
         *,
@@ -38,7 +41,7 @@ class Progress:
         self.done = self.failed = self._first = 0
         self.total: int | None = 0
         self._started = self._logged = time.monotonic()
-        self._log = log or (lambda line: print(line, file=sys.stderr, flush=True))
+        self._log = _print if log is None else log
         self._seconds, self._show, self.delay = seconds, show, delay
         self._bar: tqdm[object] | None = None
 
@@ -110,6 +113,10 @@ class Progress:
         return ", ".join(parts)
 
 
+def _print(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
 def as_progress(progress: object) -> Progress:
     """Return how progress is shown, as asked for by a keyword ``progress``.
 
@@ -137,12 +144,15 @@ def _in_notebook() -> bool:
     return shell is not None and hasattr(shell.get_ipython(), "kernel")
 
 
+@checked
 def duration(seconds: float) -> str:
     """Format a duration in its two largest units.
 
     >>> duration(3725)
     '1 h 2 min'
     """
+    if not 0 <= seconds < math.inf:
+        raise OtptError(f"seconds is {seconds!r}; expected a finite number of at least 0.")
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"

@@ -11,6 +11,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, Protocol, TypeVar
 
+from otpt.arguments import checked
 from otpt.bulk.jobs import READERS, Answer, Chunk, ClassifierJob, EmbeddingJob, Item, split_chunks
 from otpt.bulk.rows import answer_rows
 from otpt.bulk.stamps import stamp_of
@@ -258,6 +259,7 @@ def run(
         raise problems[0]
 
 
+@checked
 def open_images(source: Images) -> Iterable[Item]:
     """Return the images of a source as named images or rows of features."""
     if isinstance(source, Source):

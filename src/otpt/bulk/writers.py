@@ -20,6 +20,7 @@ from typing import NamedTuple
 import pyarrow as pa  # type: ignore[import-untyped]
 from pyarrow import dataset, parquet
 
+from otpt.arguments import checked
 from otpt.bulk.rows import Row, columns_of, error_last, flat_row
 from otpt.bulk.storage import Storage
 from otpt.data.sources import is_remote
@@ -265,6 +266,7 @@ class ParquetWriter(Writer):
         return list(longest.values())
 
 
+@checked
 def check_output(path: str | Path) -> str:
     """Refuse a file that is neither CSV, JSON lines nor Parquet, and remote text files, which cannot grow."""
     text = str(path).rstrip("/") or "/"

@@ -21,6 +21,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from otpt.arguments import checked
 from otpt.data.classes import ClassList, ClassSource, class_list_of, read_class_list
 from otpt.data.dataset import Conventions, Dataset, NoSuchSplit, Sample, classes_without_images, stratified
 from otpt.data.emoji import emoji_dataset, emoji_entries
@@ -111,6 +112,7 @@ def list_datasets() -> Sequence[DatasetEntry]:
     return [*builtin_entries().values(), *emoji_entries()]
 
 
+@checked
 def load_dataset(
     spec: str,
     *,
@@ -182,6 +184,7 @@ def load_dataset(
     raise OtptError(f"{error} For other images give a folder of class folders, a CSV or hf:OWNER/NAME.")
 
 
+@checked
 def open_source(*words: str, column: str | None = None, split: str = "test", root: str | Path | None = None) -> Source:
     """Open folders, patterns, lists, shards, tables, data sets and addresses of images.
 
@@ -196,6 +199,8 @@ def open_source(*words: str, column: str | None = None, split: str = "test", roo
     >>> next(iter(open_source("emoji/food"))).id.startswith("emoji/food/")
     True
     """
+    if not words:
+        raise OtptError("No images were named; expected paths, addresses or data sets.")
     datasets = {}
     for word in map(str, words):
         registered = word.startswith("emoji/") or find_entry(word) is not None

@@ -13,6 +13,7 @@ from typing import Protocol, SupportsIndex, TypedDict, cast
 import numpy as np
 import pandas as pd
 
+from otpt.arguments import checked
 from otpt.data.classes import ClassList, find_class_list
 from otpt.data.dataset import DEFAULT_PROMPT, Conventions, Dataset, FilesBelow
 from otpt.data.registered import shortened
@@ -150,11 +151,13 @@ def table_dataset(
     return own_dataset(name or file.stem, listed, ids, labels, FilesBelow(folder, paths), origin=origin_of(file))
 
 
+@checked
 def label_table(file: Path, classes: ClassList | None = None, column: str | None = None) -> Dataset:
     """Read a CSV or Parquet table with the columns path (or file) and labels, separated by semicolons.
 
     A cell without labels is allowed. Without a class list, the labels are the class names, in alphabetical order.
     """
+    file = Path(file)
     if file.suffix.lower() not in TABLE_SUFFIXES:
         raise OtptError(
             f"Several labels per image are read from {', '.join(TABLE_SUFFIXES)} tables with the columns path and "
@@ -396,6 +399,7 @@ class ItemsOf:
         return item["image"] if isinstance(item, dict) else item[0]
 
 
+@checked
 def as_dataset(data: object, name: str | None = None) -> Dataset:
     """Accept data sets of other libraries: ``ImageFolder``, ``datasets.Dataset``, a ``DataLoader`` or its data set.
 

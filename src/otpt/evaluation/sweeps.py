@@ -8,6 +8,7 @@ from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
+from otpt.arguments import checked
 from otpt.errors import OtptError
 from otpt.files import read_text
 from otpt.methods import Method
@@ -18,6 +19,7 @@ IMAGENET_80 = "imagenet-80"
 _PLACE = "{}"
 
 
+@checked
 def sweep_method(method: Method, settings: Mapping[str, Sequence[str]]) -> list[Method]:
     """Return the method under every combination of the values of each setting.
 

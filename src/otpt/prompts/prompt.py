@@ -63,6 +63,14 @@ class Prompt:
     context: str = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.words, str):
+            raise OtptError(
+                f"The words of the prompt are {_short(self.words)}; expected a text such as 'a photo of a'."
+            )
+        if self.tokens is not None and (isinstance(self.tokens, bool) or not isinstance(self.tokens, int)):
+            raise OtptError(f"The number of tunable tokens is {_short(self.tokens)}; expected an integer.")
+        if self.vectors is not None and not isinstance(self.vectors, Tensor):
+            raise OtptError(f"The vectors of the prompt are {_short(self.vectors)}; expected a tensor (tokens, width).")
         words = re.sub(r"\s+", " ", self.words.replace("_", " ").replace(BRACES, f" {PLACE} ")).strip()
         if words.count(PLACE) > 1:
             raise OtptError(
