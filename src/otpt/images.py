@@ -34,7 +34,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from otpt._version import __version__
 from otpt.arguments import checked
-from otpt.errors import OtptError, cannot_read
+from otpt.errors import OtptError, cannot_read, describe_error
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -358,8 +358,12 @@ def rgb_array(source: NDArray[np.generic] | Tensor) -> NDArray[np.uint8]:
     if isinstance(source, np.ndarray):
         kind, values = "an array", source
     else:
-        kind, plain = "a tensor", source.detach().cpu()
-        values = (plain.double() if plain.is_floating_point() else plain).numpy()  # numpy has no bfloat16
+        kind = "a tensor"
+        try:
+            plain = source.detach().cpu()
+            values = (plain.double() if plain.is_floating_point() else plain).numpy()  # numpy has no bfloat16
+        except Exception as error:  # a sparse tensor, or one without values
+            raise OtptError(f"Cannot use a tensor as an image: {describe_error(error)}.") from None
     name = f"{kind} of shape {tuple(source.shape)} and type {source.dtype}"
     if values.ndim == 4 and len(values) == 1:
         values = values[0]

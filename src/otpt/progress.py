@@ -45,6 +45,9 @@ class Progress:
         self._seconds, self._show, self.delay = seconds, show, delay
         self._bar: tqdm[object] | None = None
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.line()})"
+
     def __enter__(self) -> Progress:
         return self
 

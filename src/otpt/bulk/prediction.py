@@ -85,6 +85,7 @@ class Monitor(Progress):
         """Report the answer of an image; nothing by default."""
 
 
+@checked
 def predict(
     classifier: Classifier | ClassifierJob,
     source: Images,
@@ -131,6 +132,8 @@ def predict(
         (2, 0)
     """
     check_output(os.fspath(out))
+    if top is not None and top < 1:
+        raise OtptError(f"top is {top}; expected at least 1.")
     if isinstance(classifier, ClassifierJob) and methods is not None:
         raise OtptError("methods were given with a job; expected a classifier, or a job with these methods.")
     job = classifier if isinstance(classifier, ClassifierJob) else ClassifierJob.of(classifier, methods)

@@ -161,6 +161,9 @@ class Source:
         """Iterate over the images, or the rows of tables with features."""
         return self._features() if self.has_features else chain.from_iterable(map(self._items, self._words))
 
+    def __repr__(self) -> str:
+        return f"Source({', '.join(map(repr, self._words)):.200})"
+
     def __str__(self) -> str:
         return ", ".join(self._words)
 

@@ -27,6 +27,9 @@ def sweep_method(method: Method, settings: Mapping[str, Sequence[str]]) -> list[
     >>> [each.name for each in sweep_method(get_method("o-tpt"), {"lambda": ["0", "18"]})]
     ['o-tpt[lambda=0]', 'o-tpt[lambda=18]']
     """
+    for name, values in settings.items():
+        if isinstance(values, str) or not isinstance(values, Sequence):
+            raise OtptError(f"The values of {name!r} are {values!r:.80}; expected a list, such as ['1', '6'].")
     variants = []
     for values in product(*settings.values()):
         chosen = dict(zip(settings, values, strict=True))

@@ -248,6 +248,7 @@ def get_method(name: str | Method) -> Method:
     return replace(changed, name=f"{inner}[{brackets}]")
 
 
+@checked
 def get_methods(names: Iterable[str | Method]) -> tuple[Method, ...]:
     """Return several distinct methods by name."""
     if isinstance(names, str):

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from otpt.arrays import to_tensor
 from otpt.errors import OtptError
 from otpt.files import Json
 
@@ -33,7 +34,7 @@ UNNAMED = "templates"
 """Name of templates without a name."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Prompt:
     """Prompt with a tunable context.
 
@@ -126,6 +127,11 @@ class Prompt:
             f"{self.words}." if self.words.endswith(".") else self.words
         )  # the full stop that is removed on creation
         return words if self.tokens is None else {"words": words, "tokens": self.tokens}
+
+    def __repr__(self) -> str:
+        if self.vectors is None:
+            return f"Prompt({self.words!r})" if self.tokens is None else f"Prompt({self.words!r}, tokens={self.tokens})"
+        return f"Prompt(vectors: {tuple(self.vectors.shape)}, digest={self.digest!r})"
 
     def __eq__(self, other: object) -> bool:
         return self._content == other._content if isinstance(other, Prompt) else NotImplemented
@@ -322,7 +328,7 @@ class TextFeatures:
     name: str = "text features"
 
     def __post_init__(self) -> None:
-        features = torch.as_tensor(self.features).detach()
+        features = to_tensor(self.features, "text features", "floats").detach()
         if features.ndim != 2 or not features.is_floating_point() or not bool(features.isfinite().all()):
             raise OtptError(
                 f"The text features have shape {tuple(features.shape)} and type {features.dtype}; expected finite "
