@@ -10,7 +10,7 @@ import shutil
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -19,7 +19,7 @@ from otpt.data.archives import archive_errors, is_archive, unpack
 from otpt.data.downloads import Download, RemoteFile, published_downloads
 from otpt.data.fetching import PART, as_size, fetch, verify
 from otpt.data.preparing import PREPARATIONS
-from otpt.data.registered import CheckReport, DatasetEntry, check_dataset, find_entry, find_records, registered_dataset
+from otpt.data.registered import CheckReport, DatasetEntry, check_dataset, find_entry, registered_dataset
 from otpt.errors import OtptError, unknown
 from otpt.files import parse_json, read_text
 
@@ -112,13 +112,15 @@ class Downloader:
         if entry is None:
             raise unknown("data set", name, self._downloads)
         download = self._downloads.get(entry.name, Download())
-        return self.source(download.same_as) if download.same_as else (entry, download)
+        if download.same_as:
+            return self.source(download.same_as)
+        return replace(entry, test_images=download.test_images or entry.test_images), download
 
     def plan(self, name: str) -> Plan:
         """Return what is left to do for a data set; nothing is downloaded or changed."""
         entry, download = self.source(name)
         files: Sequence[RemoteFile] = ()
-        if not self._is_complete(entry, download):
+        if self._report(entry, download, 0) is None:
             files = [file for file in download.files if not (file.is_list and self._has_list(entry, file))]
         arrived = sum(min(file.size or 0, self._arrived(entry, file)) for file in files)
         return Plan(entry, download, tuple(files), arrived)
@@ -131,14 +133,16 @@ class Downloader:
         """
         entry, download = self.source(name)
         with self._lock(entry.name):
-            if not self._is_complete(entry, download):
+            report = self._report(entry, download, _SAMPLE)
+            if report is None:
                 self._check_sources(entry, download)
                 for file in download.files:
                     if file.is_list and not self._has_list(entry, file):
                         self._get_list(entry, file)
-            if not self._is_complete(entry, download):
+                report = self._report(entry, download, _SAMPLE)
+            if report is None:
                 self._get_archives(entry, download)
-        return self._report(entry)
+        return report or self._check(entry, _SAMPLE)
 
     def check_disk(self, plans: Sequence[Plan]) -> None:
         """Raise an :class:`OtptError` if the disk has no room for the plans."""
@@ -161,15 +165,21 @@ class Downloader:
 
     # ---- what is there ----------------------------------------------------------------------------------------------
 
-    def _is_complete(self, entry: DatasetEntry, download: Download) -> bool:
-        """Return whether all test images are there and no archive waits to be unpacked."""
+    def _report(self, entry: DatasetEntry, download: Download, sample: int) -> CheckReport | None:
+        """Return the report of a complete data set, or None if something is missing or an archive is not unpacked."""
         if any(self._is_pending(entry, file) for file in download.files):
-            return False
+            return None
         try:
-            found = find_records(entry, self.root)
+            report = self._check(entry, sample)
         except OtptError:
-            return False
-        return all(os.path.isfile(found.folder / record.file) for record in found.records)
+            return None
+        return report if report.ok else None
+
+    def _check(self, entry: DatasetEntry, sample: int) -> CheckReport:
+        """Look for all images, and open a sample of them."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # another number of images is in the report
+            return check_dataset(registered_dataset(entry, self.root, "test"), entry, sample=sample)
 
     def _is_pending(self, entry: DatasetEntry, file: RemoteFile) -> bool:
         path = self._path(entry, file)
@@ -198,6 +208,7 @@ class Downloader:
     def _check_sources(self, entry: DatasetEntry, download: Download) -> None:
         """Raise for a file that can neither be downloaded nor was put there by hand."""
         folder = self.root / FOLDER / entry.name
+        folder.mkdir(parents=True, exist_ok=True)
         closed = [file.name for file in download.files if not self._address(entry, file)]
         absent = [name for name in closed if not (folder / name).exists()]
         if download.files and not absent:
@@ -266,11 +277,6 @@ class Downloader:
             checksum = verify(file, path)
             self._say(f"{entry.name}: {file.name} " + (f"has its {checksum}" if checksum else "has no known checksum"))
         return path
-
-    def _report(self, entry: DatasetEntry) -> CheckReport:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # another number of images is in the report
-            return check_dataset(registered_dataset(entry, self.root, "test"), entry, sample=_SAMPLE)
 
     @contextmanager
     def _lock(self, name: str) -> Iterator[None]:

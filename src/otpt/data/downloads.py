@@ -63,6 +63,7 @@ class Download:
     prepare: str = ""
     same_as: str = ""
     note: str = ""
+    test_images: Annotated[int, Field(ge=1)] | None = None
     files: tuple[RemoteFile, ...] = ()
 
     @property

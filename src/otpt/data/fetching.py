@@ -20,7 +20,6 @@ from otpt.data.downloads import RemoteFile
 from otpt.errors import OtptError, describe_error
 from otpt.files import parse_json
 
-_CHUNK = 1 << 20
 _TIMEOUT = httpx.Timeout(30.0)
 _LOG_SECONDS = 30.0
 _ATTEMPTS = 4
@@ -143,7 +142,7 @@ def _continue(address: str, part: Path, transfer: Transfer) -> None:
             total = _check_answer(response, address, start)
             mode = "ab" if response.status_code == httpx.codes.PARTIAL_CONTENT else "wb"
             with part.open(mode) as output:
-                for chunk in response.iter_raw(_CHUNK):
+                for chunk in response.iter_raw():
                     output.write(chunk)
                     transfer.update(output.tell(), total)
     except httpx.InvalidURL as error:
