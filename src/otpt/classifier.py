@@ -557,7 +557,9 @@ class Classifier:
     def encode_views(self, image: ImageSource, *, image_id: str | None = None) -> Tensor:
         """Return the unit features (V, D) of an image's views, the clean view first."""
         recipe = self.recipe
-        task = ImageTask("image", lambda: image, [recipe], self.seed, image_id, urls=self.urls)
+        task = ImageTask(
+            "image", lambda: image, [recipe], self.seed, image_id, urls=self.urls, upright=self.protocol.upright
+        )
         ((_, encoded),) = FeaturePipeline(self.backbone, threads=0)([task])
         if isinstance(encoded, OtptError):
             raise encoded
@@ -569,7 +571,13 @@ class Classifier:
         inputs = [images] if one else cast(Iterable[object], images)
         features = []
         for feature in embed(
-            self.backbone, inputs, views, seed=self.seed, workers=0 if one else workers, urls=self.urls
+            self.backbone,
+            inputs,
+            views,
+            seed=self.seed,
+            workers=0 if one else workers,
+            urls=self.urls,
+            upright=self.protocol.upright,
         ):
             if isinstance(feature, OtptError):
                 raise feature
@@ -823,7 +831,7 @@ class Classifier:
         if not task.classes:
             raise OtptError("The list of class names is empty; expected at least two names.")
         if task.examples is not None:
-            task = task.replace(examples=task.examples.encode(self.backbone, self.urls))
+            task = task.replace(examples=task.examples.encode(self.backbone, self.urls, upright=self.protocol.upright))
         with self._lock:
             predictor = self._new_predictor(task, self._methods_for(task, None))
             if self._calibrations:

@@ -160,7 +160,7 @@ def explain(
     names = classifier.class_names
     if label is not None and label not in names:
         raise unknown("label", label, names)
-    opened = open_image(image, urls=classifier.urls)
+    opened = open_image(image, urls=classifier.urls, upright=classifier.protocol.upright)
     prediction = classifier.predict(opened)
     index = prediction.index if label is None else names.index(label)
 

@@ -79,7 +79,7 @@ class Examples:
         """Whether some classes are known by examples alone, and others by their names alone."""
         return any(self.named) and not all(self.named)
 
-    def encode(self, backbone: Backbone, urls: UrlLimits | None = LIMITS) -> Examples:
+    def encode(self, backbone: Backbone, urls: UrlLimits | None = LIMITS, *, upright: bool = True) -> Examples:
         """Return the examples with the features of their clean views; images other than files are released."""
         if self.features is not None:
             return self
@@ -92,7 +92,7 @@ class Examples:
                 stacklevel=4,
             )
         features = []
-        for feature in embed(backbone, chain.from_iterable(self.images), urls=urls):
+        for feature in embed(backbone, chain.from_iterable(self.images), urls=urls, upright=upright):
             if isinstance(feature, OtptError):
                 raise feature
             features.append(feature)
