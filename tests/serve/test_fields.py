@@ -47,6 +47,7 @@ CASES = {
     "allow_duplicates": Case(True, {"labels": ["cat", "dog", "cat"]}, unlocks=True),
     "all_tokens": Case(True, {"template": "a chiaroscuro of a {}."}, unlocks=True),
     "threshold": Case(1.0, {"groups": GROUPS}),
+    "within": Case("pet", {"groups": GROUPS}),
     "calibration": Case(["animals"], {**CALIBRATED, "calibration": None}),
     "augmix": Case(False),
     "family": Case("shift"),

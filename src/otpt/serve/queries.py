@@ -79,9 +79,12 @@ class Query:
 
     def predictions(self, outputs: Sequence[Output]) -> dict[str, Prediction]:
         """Return the predictions of an image by method."""
-        return make_predictions(
-            self.protocol.methods, outputs, self.task, self.calibrations, threshold=self.decision.threshold
-        )
+        return make_predictions(self.protocol.methods, outputs, self.task, self.calibrations, decision=self.decision)
+
+    def position(self, index: int) -> int:
+        """Return the position in the class list of class ``index`` of a prediction."""
+        within, groups = self.decision.within, self.task.groups
+        return index if within is None or groups is None else groups.members[within][index]
 
     def for_crops(self) -> Query:
         """Return the query of a heat map: the same classes under zero-shot."""
@@ -144,7 +147,7 @@ class Catalogue:
         backbone = _look_up("model", model, self.models)
         task, protocol, decision = self._records(request, class_list)
         query = Query(model, task, protocol, decision)
-        _check_heat_map(request, task)
+        _check_heat_map(request, task, decision)
         check_count("methods", len(protocol.methods), limits.methods)
         check_count("views", protocol.recipe.n_views, limits.views)
         for method in protocol.methods:
@@ -275,9 +278,12 @@ def _check_sizes(request: ImageRequest, limits: Limits) -> None:
     _check_texts("group", groups, limits.label_length)
 
 
-def _check_heat_map(request: ImageRequest, task: Task) -> None:
-    if isinstance(request.explain, str) and request.explain not in task.classes:
-        raise unknown("label", request.explain, task.classes)
+def _check_heat_map(request: ImageRequest, task: Task, decision: Decision) -> None:
+    classes = task.classes
+    if decision.within is not None and task.groups is not None:
+        classes = tuple(classes[position] for position in task.groups.members[decision.within])
+    if isinstance(request.explain, str) and request.explain not in classes:
+        raise unknown("label", request.explain, classes)
     if request.explain and len(task.classes) == 1:
         raise OtptError("A heat map compares labels; expected two at least.")
 
