@@ -34,7 +34,7 @@ from otpt.report.formats import text_table
 from otpt.report.page import make_page, write_page
 from otpt.runs import write_metrics
 
-_SUFFIXES = {".md": "markdown", ".csv": "csv", ".tex": "latex", ".json": "json", ".txt": "terminal"}
+_SUFFIXES = {".md": "markdown", ".csv": "csv", ".tex": "latex", ".json": "json", ".txt": "text"}
 _KEYS = ["dataset", "seed", "prompt", "method", "variant"]
 
 
@@ -122,7 +122,7 @@ def table(
     paper: PaperOptions = PaperOptions(),
     intervals: o.Intervals = None,
     format: Annotated[
-        Literal["terminal", "markdown", "csv", "latex", "json"] | None,
+        Literal["text", "markdown", "csv", "latex", "json"] | None,
         o.option("format (default: by the suffix of --out)"),
     ] = None,
     out: Annotated[Path | None, o.out("file: .md, .csv, .tex, .json or .txt")] = None,
@@ -134,7 +134,7 @@ def table(
     otpt table runs/main --paper
     otpt table runs/* --metrics accuracy debiased_ece --out table.tex
     """
-    form = format or ("terminal" if out is None else _SUFFIXES.get(out.suffix.lower()))
+    form = format or ("text" if out is None else _SUFFIXES.get(out.suffix.lower()))
     if form is None:
         raise OtptError(f"{str(out)!r} has an unknown suffix; expected one of {', '.join(_SUFFIXES)}, or --format.")
     reference = paper.reference()
@@ -267,7 +267,7 @@ def _metric_frames(results: Results, by_class: bool, pairs: int | None) -> dict[
 def _print_metrics(results: Results, frames: dict[str, pd.DataFrame], metrics: o.Several, level: float | None) -> None:
     if "scores" in frames:
         tables = metric_tables(results, metrics=metrics, level=level)
-        print(render(tables, "terminal", width=terminal_width()), end="")
+        print(render(tables, "text", width=terminal_width()), end="")
         if metrics is None and level is None:
             print_summary(results)
     if "classes" in frames:
