@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from otpt.metrics import METRICS
-from otpt.report.formats import TIE, Cell, number_text
+from otpt.report.formats import Cell, number_text
 from otpt.report.results import ResultKey, Results
 from otpt.report.selection import AVERAGE, all_groups, by_prompt
 from otpt.report.tables import mark_cells, unmarked_cells
@@ -121,7 +121,7 @@ def _number(cell: Cell) -> Number:
     value = cell["value"] / (100.0 if metric.unit == "%" else 1.0)
     mean = metric.format(value)
     text = mean if cell["dataset"] == AVERAGE else number_text({**cell, "partial": False})
-    return Number(value, f"{text} {TIE}" if cell["tie"] else text, mean, cell["best"], cell["tie"])
+    return Number(value, text, mean, cell["best"], cell["tie"])
 
 
 def make_matrix(lines: Sequence[Line], datasets: Sequence[str]) -> list[Row]:
