@@ -223,7 +223,8 @@ def compare_with_others(
     comparisons: list[Comparison] = []
     for other in others:
         comparisons += _compare_two(results, a, other, datasets, prompt, resamples, level)
-    return _corrected(comparisons)
+    order = list(dict.fromkeys(comparison.dataset for comparison in comparisons))
+    return _corrected(sorted(comparisons, key=lambda comparison: order.index(comparison.dataset)))
 
 
 def _corrected(comparisons: Sequence[Comparison]) -> list[Comparison]:
