@@ -221,10 +221,9 @@ def numeric_settings() -> list[tuple[str, str]]:
     for part in known_parts():
         method = get_method(method_with(part))
         settings = {**method.defaults, **{key: value.default for key, value in method.input_settings.items()}}
-        if method.tunes:
-            settings |= {step.name: step.default for step in fields(Steps)}
         names += [(method.name, name) for name, value in settings.items() if isinstance(value, (int, float))]
-    return sorted({*names, ("tpt", "steps"), ("tpt", "learning_rate"), ("tpt+ts", "temperature")})
+    steps = [("tpt", step.name) for step in fields(Steps)]
+    return sorted({*names, *steps, ("tpt+ts", "temperature")})
 
 
 @pytest.mark.parametrize(("name", "setting"), [case for case in numeric_settings() if is_served(case[0])])
