@@ -238,6 +238,8 @@ def dual_encoder_parts(model: nn.Module, tokenizer: Tokenizer, processor: object
         preprocessing = read_preprocessing(processor, _image_size(copy, processor))
         adapted = DualEncoder(copy, text, preprocessing.size)
         _compare(adapted, copy, tokenizer)
+    except OtptError:
+        raise
     except (TypeError, ValueError, RuntimeError, AttributeError, IndexError, KeyError) as error:
         raise _refusal(model, f"{type(error).__name__}: {error}") from error
     return Parts(adapted, tokenizer, preprocessing, name)
