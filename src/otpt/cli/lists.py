@@ -18,7 +18,7 @@ from otpt.backbones import available_devices, list_models
 from otpt.cli import options as o
 from otpt.cli.app import commands, make_app
 from otpt.cli.environment import EXTRAS, PACKAGES, missing_packages, processor_name, version_of
-from otpt.cli.terminal import note, print_json, print_table
+from otpt.cli.terminal import note, print_json, print_table, show
 from otpt.data import (
     DatasetEntry,
     DatasetNotFound,
@@ -213,11 +213,11 @@ def check(
     if json:
         print_json({**asdict(report), "problems": report.problems, "ok": report.ok})
         return 0 if report.ok else 2
-    print(f"{report.name}: {report.classes} classes, {report.images} images, {report.opened} of them opened")
+    show(f"{report.name}: {report.classes} classes, {report.images} images, {report.opened} of them opened")
     images = [f"missing: {name}" for name in report.missing]
     images += [f"unreadable: {name}: {reason}" for name, reason in report.unreadable]
     for line in (*report.problems, *images[:_LISTED]):
-        print(f"  {line}")
+        show(f"  {line}")
     if len(images) > _LISTED:
         print(f"  … and {len(images) - _LISTED} more (--json lists all)")
     print("all good" if report.ok else "not good")
@@ -238,7 +238,7 @@ def get(
     if entry is None:
         raise unknown("data set", dataset, [known_entry.name for known_entry in list_datasets()])
     folder = download_dataset(entry, data)
-    print(f"{entry.name}: the images are in {folder}")
+    show(f"{entry.name}: the images are in {folder}")
     try:
         find_records(entry, data)
     except OtptError as error:

@@ -459,6 +459,11 @@ class DataOptions(Options):
             column=self.column,
         )
 
+    def asks_one_class(self) -> bool:
+        """Return whether there is a single class, so that the labels say yes or no."""
+        class_list = read_classes(self.classes)
+        return class_list is not None and len(class_list) == 1
+
     def keywords(self) -> dict[str, object]:
         """Return the given fields of records; the classes belong to the data sets."""
         return {name: value for name, value in super().keywords().items() if name != "classes"}

@@ -19,6 +19,7 @@ from otpt.data import ClassList, open_source
 from otpt.data.sources import Source
 from otpt.decision import Decision
 from otpt.errors import OtptError
+from otpt.escapes import file_name
 from otpt.methods import Task
 from otpt.prediction import Failure
 from otpt.views import ViewRecipe
@@ -105,7 +106,7 @@ class OutputOptions(o.Options):
             return Silent()
         names = [image.id for image in islice(source, _SHOWN)]
         if self.top is not None or len(names) == 1:
-            return BestClasses(self.top or TOP)
+            return BestClasses(self.top or TOP, several_labels=several_labels)
         methods = [method.name for method in job.methods]
         return OneLineEach(names, job.task.classes, methods, several_labels=several_labels)
 
@@ -306,7 +307,7 @@ def _explain(classifier: Classifier, source: Source, folder: Path) -> None:
     for number, image in enumerate(source):
         with suppress(OtptError):  # reported with the predictions
             heat_map = classifier.explain(image.read())
-            label = heat_map.label[:60].replace("/", " ")
-            heat_map.save(folder / f"{number:04d} {Path(image.id).stem[:60]} - {label}.png")
+            name = f"{file_name(Path(image.id).stem)} - {file_name(heat_map.label)}"
+            heat_map.save(folder / f"{number:04d} {name}.png")
             count += 1
     print(f"The heat maps of {plural(count, 'image')} are in {str(folder)!r}.")

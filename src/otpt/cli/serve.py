@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter, validators
 
 from otpt.cli import options as o
-from otpt.cli.terminal import note
+from otpt.cli.terminal import note, show
 from otpt.data import ClassList, read_class_list
 from otpt.errors import OtptError
 from otpt.records import Frozen
@@ -150,7 +150,7 @@ def serve(
             started = start_replicas(ray.engine, config, f"otpt-{address.port}", **ray.cluster_options())
         with started as answering:
             app = create_app(answering, token=token, names=address.names)
-            print(f"otpt: serving {', '.join(config.models)} at {address_of(listening)}", flush=True)
+            show(f"otpt: serving {', '.join(config.models)} at {address_of(listening)}")
             run_server(app, listening, config.limits, log_level=address.log_level)
     return 0
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from textwrap import fill
@@ -12,7 +11,8 @@ from typing import ClassVar, TypedDict
 import pandas as pd
 
 from otpt.errors import unknown
-from otpt.files import Json, csv_cell
+from otpt.escapes import csv_cell, latex, markdown, plain
+from otpt.files import Json
 from otpt.metrics import METRICS
 from otpt.report.selection import DEVIATION
 
@@ -22,17 +22,6 @@ NOTHING = "–"
 KEYS = ("dataset", "method", "prompt", "metric")
 NUMBERS = ("value", "deviation", "low", "high")
 FLAGS = ("best", "tie", "partial")
-
-_LONGEST = 80
-_LATEX = {
-    "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "%": r"\%", "_": r"\_",
-    "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", "<": r"\textless{}", ">": r"\textgreater{}",
-    "|": r"\textbar{}", '"': r"\textquotedbl{}", "–": "--", "…": r"\dots{}", "±": r"$\pm$", "−": r"$-$",
-    "≈": r"$\approx$", "≥": r"$\geq$",
-}  # fmt: skip
-_CONTROL = {**dict.fromkeys(("Cc", "Zl", "Zp"), " "), **dict.fromkeys(("Cf", "Cs", "Co", "Cn"), "")}
-_MARKDOWN = frozenset("\\`*_{}[]<>()#|~!$&")
-
 
 class Cell(TypedDict):
     """One number of a table: a row of :attr:`Table.cells`."""
@@ -97,25 +86,25 @@ class Table:
 
     def to_text(self, width: int | None = None) -> str:
         """Format as aligned columns, wrapped to the width; a star marks the best value."""
-        strings = self._strings(_plain, "{}*", "{}≈", "{} " if self.cells[["best", "tie"]].any(axis=None) else "{}")
+        strings = self._strings(plain, "{}*", "{}≈", "{} " if self.cells[["best", "tie"]].any(axis=None) else "{}")
         text = text_table(strings, self._names, width)
         lines = [self.title, text, *self.notes]
         return "\n".join(line if line is text else _wrapped(line, width) for line in lines if line) + "\n"
 
     def to_markdown(self) -> str:
         """Format as a Markdown pipe table with the best value in bold."""
-        text = self._strings(_markdown, "**{}**", "{} ≈")
+        text = self._strings(markdown, "**{}**", "{} ≈")
         sides = ["left"] * self._names + ["right"] * (text.shape[1] - self._names)
         table = text.to_markdown(index=False, disable_numparse=True, colalign=sides)
-        title, *notes = (" ".join(map(_markdown, line.split())) for line in (self.title, *self.notes))
+        title, *notes = (" ".join(map(markdown, line.split())) for line in (self.title, *self.notes))
         return "\n\n".join([*([f"**{title}**"] if title else []), table, *notes]) + "\n"
 
     def to_latex(self) -> str:
         """Format as a LaTeX ``table`` with booktabs and the best value in bold."""
-        text = self._strings(_latex, r"\textbf{{{}}}", r"{} $\approx$", group=r"\midrule ")
+        text = self._strings(latex, r"\textbf{{{}}}", r"{} $\approx$", group=r"\midrule ")
         sides = "l" * self._names + "r" * (text.shape[1] - self._names)
         tabular = text.to_latex(index=False, escape=False, column_format=sides).rstrip()
-        title, *notes = (" ".join(map(_latex, line.split())) for line in (self.title, *self.notes))
+        title, *notes = (" ".join(map(latex, line.split())) for line in (self.title, *self.notes))
         lines = [r"% needs \usepackage{booktabs}", r"\begin{table}", r"\centering", rf"\caption{{{title}}}", tabular]
         return "\n".join([*lines, *(rf"\par\footnotesize {note}" for note in notes), r"\end{table}"]) + "\n"
 
@@ -149,7 +138,7 @@ class Table:
         return _json(self.to_dict())
 
     def _repr_html_(self) -> str:
-        return str(self._strings(_plain, "{}*", "{} ≈").to_html(index=False))
+        return str(self._strings(plain, "{}*", "{} ≈").to_html(index=False))
 
     @property
     def _names(self) -> int:
@@ -272,24 +261,10 @@ def _range(cell: Cell) -> str:
     return f"{shown(cell['metric'], cell['low'])}–{shown(cell['metric'], cell['high'])}"
 
 
-def _plain(text: str) -> str:
-    """Shorten to one line of at most 80 characters, without control and bidirectional characters."""
-    shown = " ".join("".join(_CONTROL.get(unicodedata.category(c), c) for c in text).split())
-    return shown if len(shown) <= _LONGEST else shown[: _LONGEST - 1] + "…"
-
-
-def _latex(text: str) -> str:
-    return "".join(_LATEX.get(c, c) for c in _plain(text))
-
-
-def _markdown(text: str) -> str:
-    return "".join(f"\\{c}" if c in _MARKDOWN else c for c in _plain(text))
-
-
 def _json(data: Json) -> str:
     return json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def _wrapped(note: str, width: int | None) -> str:
-    text = " ".join(map(_plain, note.split()))
+    text = " ".join(map(plain, note.split()))
     return text if width is None else fill(text, width)
