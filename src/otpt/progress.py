@@ -114,7 +114,6 @@ class Progress:
             parts.append(f"{self.failed} could not be read")
         return ", ".join(parts)
 
-
     def _log_first(self, ended: threading.Event) -> None:
         """Log the first lines of a job that is not shown as a bar, in a thread."""
         before = 0.0

@@ -93,6 +93,7 @@ def predict(
     workers: int | None = None,
     pool: Pool | str | None = None,
     top: int | None = None,
+    ranked: bool = False,
     overwrite: bool = False,
     progress: Monitor | None = None,
 ) -> BulkResult:
@@ -112,6 +113,7 @@ def predict(
         workers: number of processes, each with a copy of the model; by default, this one.
         pool: pool of workers, or the name of one (:mod:`otpt.workers`), in place of a number.
         top: number of best classes with their own columns; by default, the label alone.
+        ranked: whether to add a column ``uncertainty``, from 0 to 1; :func:`otpt.bulk.rank` sorts by it.
         overwrite: whether to start the output again.
         progress: shows the progress, ``otpt.bulk.Monitor()`` as a bar; nothing is shown by default.
 
@@ -139,11 +141,12 @@ def predict(
         stack.enter_context(pool)
         monitor = stack.enter_context(progress or Monitor(show=False))
         with monitor.waiting(LOADING):
-            facts = {**pool.facts(job), "top": top}
+            facts = {**pool.facts(job), "top": top, **({"ranked": True} if ranked else {})}
         store = stack.enter_context(RowStore(os.fspath(out), facts, top=top, overwrite=overwrite))
         for image, answer in run(job, images, pool, monitor, store):
             monitor.answered(image.name, answer)
-            rows = answer_rows(image.name, answer, top or 1, several_labels=job.task.independent_labels)
+            several_labels = job.task.independent_labels
+            rows = answer_rows(image.name, answer, top or 1, several_labels=several_labels, ranked=ranked)
             store.write(rows, stamp=image.stamp)
     return BulkResult(store.path, store.done, store.failed, store.rows)
 

@@ -15,7 +15,9 @@ _FIRST = ("image", "method", "label", "confidence")
 _NESTED = ("top", "flags", "extras", "set", "labels_above", "groups", "back_off")
 
 
-def answer_rows(image: str, answer: Answer, top: int, *, several_labels: bool) -> list[dict[str, object]]:
+def answer_rows(
+    image: str, answer: Answer, top: int, *, several_labels: bool, ranked: bool = False
+) -> list[dict[str, object]]:
     """Return an answer as plain data, one row per method: the content of ``--json`` and of files.
 
     Args:
@@ -23,13 +25,30 @@ def answer_rows(image: str, answer: Answer, top: int, *, several_labels: bool) -
         answer: predictions by method, or a failure.
         top: number of best classes.
         several_labels: whether labels are independent of each other.
+        ranked: whether to add the :func:`uncertainty`.
     """
     if isinstance(answer, Failure):
         return [{"image": image, "error": str(answer.error)}]
-    return [
-        {"image": image, "method": method, **_prediction_row(prediction, top, several_labels=several_labels)}
-        for method, prediction in answer.items()
-    ]
+    rows = []
+    for method, prediction in answer.items():
+        row = {"image": image, "method": method, **_prediction_row(prediction, top, several_labels=several_labels)}
+        if ranked:
+            row["uncertainty"] = uncertainty(prediction, several_labels=several_labels)
+        rows.append(row)
+    return rows
+
+
+def uncertainty(prediction: Prediction, *, several_labels: bool) -> float:
+    """Return how uncertain a prediction is, from 0 to 1, to label such images first.
+
+    It is one minus the confidence. With independent labels, it is one minus the distance of a label's probability to the
+    threshold, as a share of the largest possible one, of the label that is nearest to it.
+    """
+    if not several_labels:
+        return 1.0 - prediction.confidence if math.isfinite(prediction.confidence) else 1.0
+    threshold = prediction.threshold
+    distance = float(abs(prediction.probabilities - threshold).min()) / max(threshold, 1.0 - threshold)
+    return 1.0 - distance if math.isfinite(distance) else 1.0
 
 
 def _prediction_row(prediction: Prediction, top: int, *, several_labels: bool) -> dict[str, object]:

@@ -144,7 +144,9 @@ class OneLineEach:
             present = prediction.labels_above()
             if len(prediction) == 1:
                 return _yes_or_no(prediction.label, bool(present)), number
-            return ", ".join(f"{name} {100 * score:.1f}" for name, score in prediction.top(len(present))) or "(none)", ""
+            return ", ".join(
+                f"{name} {100 * score:.1f}" for name, score in prediction.top(len(present))
+            ) or "(none)", ""
         if prediction.grouping is not None:
             return _back_off(prediction), ""
         if prediction.set is not None:

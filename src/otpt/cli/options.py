@@ -447,8 +447,11 @@ class DataOptions(Options):
 
     def load(self, spec: str, *, multi_label: bool = False) -> Dataset:
         """Load a data set, or a table of images with several labels."""
+        path = Path(spec).expanduser()
+        if multi_label and path.is_file() and data.is_label_studio(path):
+            return data.label_studio_dataset(path, read_classes(self.classes), root=self.data, multi_label=True)
         if multi_label:
-            return data.label_table(Path(spec).expanduser(), read_classes(self.classes), self.column)
+            return data.label_table(path, read_classes(self.classes), self.column)
         return data.load_dataset(
             spec,
             root=self.data,

@@ -69,7 +69,9 @@ def print_table(head: Sequence[str], rows: Iterable[Sequence[str]], *, names: in
     table = Table(box=None, pad_edge=False, header_style="bold", show_header=any(head))
     for at, title in enumerate(head):
         numbers = at >= names if names >= 0 else 0 < at < len(head) + names
-        table.add_column(Text(one_line(title)), justify="right" if numbers else "left", no_wrap=numbers, overflow="fold")
+        table.add_column(
+            Text(one_line(title)), justify="right" if numbers else "left", no_wrap=numbers, overflow="fold"
+        )
     for row in rows:
         table.add_row(*(Text(one_line(str(cell))) for cell in row))
     with console.capture() as captured:

@@ -162,14 +162,15 @@ def label_table(file: Path, classes: ClassList | None = None, column: str | None
     """
     if file.suffix.lower() not in TABLE_SUFFIXES:
         raise OtptError(
-            f"Several labels per image, or yes and no for a single class, are read from {', '.join(TABLE_SUFFIXES)} tables "
-            f"with the columns path and labels, not from {str(file)!r}."
+            "Several labels per image, or yes and no for a single class, are read from "
+            f"{', '.join(TABLE_SUFFIXES)} tables with the columns path and labels, not from {str(file)!r}."
         )
     table, paths = _read_paths(file, "labels", column, single=classes is not None and len(classes) == 1)
     rows: Sequence[object]
     if "labels" in table:
-        rows = [[label.strip() for label in cell.split(";") if label.strip()] for cell in table["labels"]]
-        names = tuple(sorted({label for row in rows for label in row}))
+        named = [[label.strip() for label in cell.split(";") if label.strip()] for cell in table["labels"]]
+        names = tuple(sorted({label for row in named for label in row}))
+        rows = named
     else:
         assert classes is not None
         names = classes.names

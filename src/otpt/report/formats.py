@@ -23,6 +23,7 @@ KEYS = ("dataset", "method", "prompt", "metric")
 NUMBERS = ("value", "deviation", "low", "high")
 FLAGS = ("best", "tie", "partial")
 
+
 class Cell(TypedDict):
     """One number of a table: a row of :attr:`Table.cells`."""
 
