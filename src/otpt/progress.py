@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Self
 
 from tqdm.auto import tqdm
 
@@ -48,7 +49,7 @@ class Progress:
         self._phase = ""
         self._ended: threading.Event | None = None
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> Self:
         if self._show and self._ended is None:
             self._ended = threading.Event()
             threading.Thread(target=self._log_first, args=(self._ended,), daemon=True).start()

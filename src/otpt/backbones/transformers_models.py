@@ -101,8 +101,8 @@ def load_transformers(source: str, quick_gelu: bool | None = None) -> Parts:
             missing.append("processor")
         if missing:
             warnings.warn(
-                f"{source} has no {' and no '.join(missing)}; CLIP's {'is' if len(missing) == 1 else 'are'} used. If the "
-                "model was trained with another, save it into the same folder.",
+                f"{source} has no {' and no '.join(missing)}; CLIP's {'is' if len(missing) == 1 else 'are'} used. If "
+                "the model was trained with another, save it into the same folder.",
                 AssumedPartsWarning,
                 stacklevel=4,
             )

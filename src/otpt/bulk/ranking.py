@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal, NamedTuple, TypedDict, Unpack
 
@@ -60,8 +61,8 @@ def rank(
     """Predict images and write them with the least certain ones first, by the first method.
 
     The uncertainty of an image is one minus its confidence; with a single label or several independent ones, it is 1 if
-    the probability of a label is at the threshold, and 0 if all are as far from it as possible. Images that could not be
-    read come last.
+    the probability of a label is at the threshold, and 0 if all are as far from it as possible. Images that could not
+    be read come last.
 
     Args:
         classifier: classifier with classes, or how to make it.
@@ -95,7 +96,8 @@ def rank(
             f"{path!r} exists and is not of a prediction job; choose another output, or start it again (--overwrite, "
             "overwrite=True)."
         )
-    result = predict(job, images, path + _ROWS, ranked=True, **{**options, "methods": None})
+    options["methods"] = None  # they are in the job
+    result = predict(job, images, path + _ROWS, ranked=True, **options)
     ranked = read_ranked(path + _ROWS)
     if export is None:
         _write(path, ranked, options.get("top"))
@@ -104,7 +106,7 @@ def rank(
         answered = [image.rows[0] for image in ranked if image.uncertainty is not None]
         write_atomically(Path(path), tasks.tasks_json(answered))
         write_atomically(Path(path).with_suffix(".xml"), tasks.interface())
-    return result._replace(path=path)
+    return replace(result, path=path)
 
 
 def check_ranked(out: str | os.PathLike[str], export: str | None) -> str:

@@ -41,8 +41,8 @@ def answer_rows(
 def uncertainty(prediction: Prediction, *, several_labels: bool) -> float:
     """Return how uncertain a prediction is, from 0 to 1, to label such images first.
 
-    It is one minus the confidence. With independent labels, it is one minus the distance of a label's probability to the
-    threshold, as a share of the largest possible one, of the label that is nearest to it.
+    It is one minus the confidence. With independent labels, it is one minus the distance of a label's probability to
+    the threshold, as a share of the largest possible one, of the label that is nearest to it.
     """
     if not several_labels:
         return 1.0 - prediction.confidence if math.isfinite(prediction.confidence) else 1.0

@@ -283,9 +283,10 @@ def _predict(source: Source, job: ClassifierJob, pool: Pool, output: OutputOptio
     (say if output.json else show)(_describe_file(output.out, result.images, result.failed))
     if output.export is not None:
         note(
-            f"Paste {str(Path(output.out).with_suffix('.xml'))!r} as the labelling interface of a project, and start Label "
-            "Studio with LABEL_STUDIO_LOCAL_FILES_SERVING_ENABLED=true and LABEL_STUDIO_LOCAL_FILES_DOCUMENT_ROOT="
-            f"{str(Path.cwd())!r}; 'otpt calibrate EXPORT.json' reads the labels back."
+            f"Paste {str(Path(output.out).with_suffix('.xml'))!r} as the labelling interface of a project, and start "
+            "Label Studio with LABEL_STUDIO_LOCAL_FILES_SERVING_ENABLED=true and "
+            f"LABEL_STUDIO_LOCAL_FILES_DOCUMENT_ROOT={str(Path.cwd())!r}; 'otpt calibrate EXPORT.json' reads the "
+            "labels back."
         )
     return result.images
 

@@ -14,6 +14,7 @@ from otpt.cli.labels import label_runs, label_table_text, show_labels
 from otpt.cli.summaries import frame_rows, print_summary, say_in_progress, write_csv
 from otpt.cli.terminal import command_line, plural, print_json, print_table, terminal_width
 from otpt.errors import OtptError
+from otpt.escapes import one_line
 from otpt.files import write_atomically
 from otpt.report import (
     Reference,
@@ -68,7 +69,7 @@ def compare(
     chance = f"{tests} tests: about {0.05 * tests:.1f} of them are below p = 0.05 by chance alone."
     for sentence in (*(comparison.conclusion for comparison in comparisons), lowest, chance):
         if sentence:
-            print(textwrap.fill(" ".join(sentence.split()), width or 120))
+            print(textwrap.fill(one_line(" ".join(sentence.split())), width or 120))
     return 0
 
 

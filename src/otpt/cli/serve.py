@@ -100,8 +100,8 @@ class ServiceOptions(o.Options):
     classes: Annotated[
         tuple[str, ...],
         o.option(
-            "class names, or class lists of files: @pets.txt is 'pets', @DIR all *.txt of a folder; the names, or the only "
-            "list, are the default of requests without labels",
+            "class names, or class lists of files: @pets.txt is 'pets', @DIR all *.txt of a folder; the names, or the "
+            "only list, are the default of requests without labels",
             metavar="NAME|@FILE",
         ),
     ] = ()

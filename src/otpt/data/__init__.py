@@ -91,6 +91,7 @@ __all__ = [
     "feature_dataset",
     "find_entry",
     "find_records",
+    "is_label_studio",
     "label_studio_dataset",
     "label_table",
     "list_datasets",

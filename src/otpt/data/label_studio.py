@@ -12,6 +12,7 @@ import os
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple, cast
 from urllib.parse import unquote
@@ -90,7 +91,8 @@ def label_studio_dataset(
     wrong = next((number for number, choices in enumerate(chosen) if len(choices) != 1), None)
     if wrong is not None:
         raise OtptError(
-            f"The image {paths[wrong]!r} in {str(path)!r} has {len(chosen[wrong])} labels; expected one, or --multi-label."
+            f"The image {paths[wrong]!r} in {str(path)!r} has {len(chosen[wrong])} labels; expected one, or "
+            "--multi-label."
         )
     listed, labels = resolve_labels([choices[0] for choices in chosen], classes, f"The export {str(path)!r}")
     return own_dataset(path.stem, listed, paths, labels, readers, origin=origin)
@@ -174,10 +176,8 @@ def _controls(cells: Mapping[str, object]) -> Mapping[str, Sequence[str]]:
 
 def _texts(value: object) -> Sequence[str]:
     if isinstance(value, str) and value[:1] == "{":
-        try:
+        with suppress(ValueError):  # a label that begins with a brace
             value = json.loads(value)
-        except ValueError:
-            return [value]
     if isinstance(value, dict):
         value = value.get("choices")
     if isinstance(value, list):

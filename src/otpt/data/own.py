@@ -26,6 +26,7 @@ from otpt.data.sources import (
     is_remote,
     list_shards,
     refuse_saved,
+    slashed,
     tar_members,
     undecoded,
     undecoded_image,
@@ -209,7 +210,7 @@ def _read_paths(
             f"(or 'file') and {label!r}. Rename the columns; with several labels per image, use --multi-label."
         )
     path = image_column(table.columns, column, str(file))
-    return table, tuple(name.replace("\\", "/") for name in table[path])
+    return table, tuple(slashed(name) for name in table[path])
 
 
 def read_table(file: Path) -> pd.DataFrame:

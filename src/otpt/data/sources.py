@@ -602,10 +602,15 @@ def row_image(row: Mapping[str, object], column: str | None, name: str, folder: 
     if isinstance(value, Mapping):
         value = undecoded_image(value)
     if isinstance(value, str) and value:
-        return NamedImage(image_id or value, _one(_beside(folder, value.replace("\\", "/"))).read)
+        return NamedImage(image_id or value, _one(_beside(folder, slashed(value))).read)
     if isinstance(value, bytes):
         return NamedImage(image_id or name, partial(_constant, value))
     return NamedImage(image_id or name, partial(_no_image, name, column, value))
+
+
+def slashed(path: str) -> str:
+    """Return a path in a table with slashes; only a path without any may have been written on Windows."""
+    return path if "/" in path else path.replace("\\", "/")
 
 
 def undecoded_image(cell: object) -> str | bytes | None:

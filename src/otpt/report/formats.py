@@ -11,7 +11,7 @@ from typing import ClassVar, TypedDict
 import pandas as pd
 
 from otpt.errors import unknown
-from otpt.escapes import csv_cell, latex, markdown, plain
+from otpt.escapes import csv_cell, latex, markdown, one_line, plain
 from otpt.files import Json
 from otpt.metrics import METRICS
 from otpt.report.selection import DEVIATION
@@ -221,7 +221,7 @@ def text_table(strings: pd.DataFrame, names: int, width: int | None = None) -> s
     """Align strings in columns; the first ``names`` columns are repeated when others wrap."""
     columns = []
     for at, head in enumerate(strings.columns):
-        cells = [str(head), *strings.iloc[:, at]]
+        cells = [one_line(str(cell)) for cell in (head, *strings.iloc[:, at])]
         size = max(map(len, cells))
         columns.append([cell.ljust(size) if at < names else cell.rjust(size) for cell in cells])
     left = columns[:names]

@@ -8,6 +8,8 @@ from functools import cached_property
 from os import PathLike
 from typing import NamedTuple, TypeVar, cast, get_args
 
+from pydantic import JsonValue
+
 from otpt.backbones import Backbone
 from otpt.calibration import Calibrated, Calibration
 from otpt.data.classes import ClassList
@@ -113,7 +115,7 @@ class Catalogue:
     seed: int
     classes: Mapping[str, ClassList]
     calibrations: Mapping[str, Calibration]
-    groups: Mapping[str, Sequence[str]] | None = None
+    groups: dict[str, JsonValue] | None = None
 
     def queries(self, request: ImageRequest, images: int, limits: Limits) -> list[Query]:
         """Return the query of each image; ``OtptError`` or ``RequestError`` for invalid requests."""

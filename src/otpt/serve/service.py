@@ -204,7 +204,7 @@ class Service:
             "models": {"default": default, "views": catalogue.views, "seed": catalogue.seed, "models": models},
             "classes": {
                 "default": catalogue.default,
-                "groups": None if catalogue.groups is None else {**catalogue.groups},
+                "groups": None if catalogue.groups is None else dict(catalogue.groups),
                 "classes": classes,
                 "calibrations": calibrations,
             },
