@@ -17,9 +17,10 @@ from PIL import Image
 import otpt
 from otpt.bulk import rank, uncertainty
 from otpt.bulk.ranking import read_ranked
-from otpt.data import label_studio_dataset, load_dataset
+from otpt.data import Dataset, label_studio_dataset, load_dataset
 from otpt.data.classes import ClassList
 from otpt.errors import OtptError
+from otpt.images import open_image
 from otpt.prediction import Prediction
 
 CLASSES = ("cat", "dog", "sun")
@@ -145,6 +146,7 @@ def test_tasks_fit_their_interface(
     assert len(set(ids)) == len(ids)
 
 
+@pytest.mark.filterwarnings("ignore:The probability that")
 @pytest.mark.parametrize(("classes", "multi_label"), [(("cat",), False), (CLASSES, True)])
 def test_tasks_of_independent_labels(
     photos: Path, tmp_path: Path, classes: Sequence[str], multi_label: bool, monkeypatch: pytest.MonkeyPatch
@@ -162,6 +164,11 @@ def test_tasks_of_independent_labels(
 def test_images_without_files_are_refused(classifier: otpt.Classifier, tmp_path: Path) -> None:
     with pytest.raises(OtptError, match="emoji/food"):
         rank(classifier, otpt.data.open_source("emoji/food"), tmp_path / "t.json", export="label-studio")
+
+
+def size_of(dataset: Dataset, index: int) -> tuple[int, int]:
+    with open_image(dataset.source(index)) as image:
+        return image.size
 
 
 def annotated(tasks: list[Any], labels: Sequence[Sequence[str]]) -> list[Any]:
@@ -234,7 +241,7 @@ def test_labels_come_back(
     assert dataset.class_names == ("dog", "cat")
     assert [dataset.class_names[label] for label in dataset.labels] == [label for (label,) in labels]
     for index, task in enumerate(tasks):
-        assert Image.open(dataset.source(index)).size == (40, 40)
+        assert size_of(dataset, index) == (40, 40)
         assert dataset.ids[index].endswith(Path(task["data"]["path"]).name)
 
     several = [["cat", "dog"], ["dog"], ["cat"], ["dog"], ["dog"], ["cat"]]
@@ -257,9 +264,9 @@ def test_images_by_their_address_in_label_studio(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     path = as_json(tmp_path / "export", [{"data": {"image": image}}], [["cat"]])
-    with pytest.raises(OtptError, match="0 é.png"):
+    with pytest.raises(OtptError, match="0 é"):
         load_dataset(str(path))
-    assert Image.open(load_dataset(str(path), root=photos).source(0)).size == (40, 40)
+    assert size_of(load_dataset(str(path), root=photos), 0) == (40, 40)
 
 
 @pytest.mark.parametrize(

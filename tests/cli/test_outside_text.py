@@ -13,7 +13,6 @@ import json
 import re
 import unicodedata
 import warnings
-from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree
@@ -194,12 +193,12 @@ def test_notebook_reprs(model: str, photos: Path) -> None:
 
 
 @pytest.fixture
-def run_of_names(otpt: Run, labelled: Path, model: str) -> Iterator[str]:
+def run_of_names(otpt: Run, labelled: Path, model: str) -> str:
     words = ["--backbone", model, "--methods", "zero-shot", "mean-probability", "--views", "2", "--no-cache"]
     code, out, err = otpt("evaluate", labelled, *words, "--out", "run", "--save-probabilities")
     assert code == 0, err
     assert hidden(out + err) == []
-    yield "run"
+    return "run"
 
 
 def test_reports_of_runs(otpt: Run, run_of_names: str, labelled: Path) -> None:

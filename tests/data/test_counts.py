@@ -40,6 +40,12 @@ def shard(folder: Path, name: str, mode: str = "w") -> Path:
     return path
 
 
+def two_shards(folder: Path, numbers: str) -> str:
+    for number in (0, 1):
+        shard(folder, f"x-{number}.tar")
+    return str(folder.parent / f"x-{numbers}.tar")
+
+
 def table(folder: Path, name: str) -> str:
     path = folder.parent / name
     files = sorted(folder.glob("*.png"))
@@ -78,8 +84,8 @@ KNOWN: dict[str, Make] = {
     "list with a shard": lambda folder: listed(folder, str(shard(folder, "x.tar"))),
     "one file": lambda folder: f"{folder}/0.png",
     "shard": lambda folder: str(shard(folder, "x.tar")),
-    "shards by braces": lambda folder: str([shard(folder, f"x-{i}.tar") for i in (0, 1)][0]).replace("x-0", "x-{0..1}"),
-    "pattern of shards": lambda folder: str([shard(folder, f"x-{i}.tar") for i in (0, 1)][0]).replace("x-0", "x-*"),
+    "shards by braces": lambda folder: two_shards(folder, "{0..1}"),
+    "pattern of shards": lambda folder: two_shards(folder, "*"),
     "parquet": lambda folder: table(folder, "x.parquet"),
     "arrow file": lambda folder: table(folder, "x.arrow"),
     "arrow stream": lambda folder: table(folder, "stream.arrow"),

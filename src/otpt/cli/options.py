@@ -497,7 +497,10 @@ class ResultOptions(Options):
 
     methods: ChosenMethods = None
     seeds: ChosenSeeds = None
-    bins: Annotated[int | None, option("bins of the calibration errors, at most 100 (default: as in the runs)")] = None
+    bins: Annotated[
+        int | None,
+        option("bins of the calibration errors, at most 100 (default: as in the runs)", "--bins", "--n-bins"),
+    ] = None
     side: Annotated[str | None, option("bins (lo, hi] or [lo, hi) (default: as in the runs)")] = None
 
     def open(self, runs: Sequence[Path], *, methods: Several = None, one_backbone: bool = True) -> Results:

@@ -154,7 +154,8 @@ def _annotated(annotations: object) -> Mapping[str, Sequence[str]] | None:
     if not usable:
         return None
     chosen: dict[str, Sequence[str]] = {}
-    for result in usable[-1].get("result") or []:
+    results = usable[-1].get("result")
+    for result in results if isinstance(results, list) else []:
         if isinstance(result, dict) and result.get("type") == "choices":
             chosen[str(result.get("from_name", CONTROL))] = _texts(result.get("value"))
     return chosen
