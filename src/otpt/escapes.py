@@ -32,7 +32,7 @@ _LATEX = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "%": r"\%", "_": r"\_",
     "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", "<": r"\textless{}", ">": r"\textgreater{}",
     "|": r"\textbar{}", '"': r"\textquotedbl{}", "–": "--", "…": r"\dots{}", "±": r"$\pm$", "−": r"$-$",
-    "≈": r"$\approx$", "≥": r"$\geq$",
+    "≈": r"$\approx$", "≥": r"$\geq$", "≤": r"$\leq$",
 }  # fmt: skip
 _MARKDOWN = frozenset("\\`*_{}[]<>()#|~!$&")
 

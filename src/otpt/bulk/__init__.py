@@ -16,6 +16,7 @@ from otpt.bulk.jobs import (
     ImageWorker,
     Item,
 )
+from otpt.bulk.labelled import LabelledPredictions, read_labelled
 from otpt.bulk.prediction import (
     BulkResult,
     ImageJob,
@@ -45,6 +46,7 @@ __all__ = [
     "ImageWorker",
     "Images",
     "Item",
+    "LabelledPredictions",
     "Monitor",
     "PendingImage",
     "Row",
@@ -58,6 +60,7 @@ __all__ = [
     "open_images",
     "predict",
     "rank",
+    "read_labelled",
     "run",
     "stamp_of",
     "uncertainty",
