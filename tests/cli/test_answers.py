@@ -247,3 +247,57 @@ def test_other_labels_of_one_class_are_refused(otpt: Run, photos: list[Path], mo
     code, _, err = otpt("evaluate", "t.csv", "--classes", "cat", "--backbone", model)
     assert code == 2
     assert "'maybe'" in err
+
+
+# ---- the least certain images first ---------------------------------------------------------------------------------
+
+
+def test_sorted_answers_on_the_terminal_and_in_files(otpt: Run, photos: list[Path], model: str) -> None:
+    words = ["predict", *photos, "--classes", *CLASSES, "--methods", METHOD, "--backbone", model, "--sort", "uncertain"]
+    code, out, _ = otpt(*words, "--json")
+    assert code == 0
+    rows = [json.loads(line) for line in out.splitlines()]
+    found = [row["uncertainty"] for row in rows]
+    assert found == sorted((1.0 - row["confidence"] for row in rows), reverse=True)
+    assert otpt(*words, "-o", "p.csv")[0] == 0
+    assert list(pd.read_csv("p.csv")["image"]) == [row["image"] for row in rows]
+    code, out, _ = otpt(*words)
+    assert [line.split("  ")[0] for line in out.splitlines()] == [row["image"] for row in rows]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--export", "label-studio"],
+        ["--export", "label-studio", "-o", "p.csv"],
+        ["--export", "label-studio", "-o", "t.json", "--top", "2"],
+        ["--export", "label-studio", "-o", "t.json", "--sort", "images"],
+        ["--sort", "uncertain", "-o", "folder"],
+        ["--sort", "uncertain", "-o", "s3://bucket/p.parquet"],
+        ["-o", "t.json"],
+    ],
+)
+def test_outputs_that_cannot_be_sorted(otpt: Run, photos: list[Path], words: list[str]) -> None:
+    code, _, err = otpt("predict", photos[0], "--classes", *CLASSES, *words)
+    assert code == 2
+    assert len(err.splitlines()) == 1
+    assert not list(Path().iterdir())
+
+
+def test_labels_of_label_studio_calibrate(otpt: Run, photos: list[Path], model: str, tmp_path: Path) -> None:
+    """The whole way: predict, label in Label Studio, calibrate, predict again."""
+    files = [copy_of(path, tmp_path / str(number)) for number in range(3) for path in photos]
+    options = ["--classes", *CLASSES, "--backbone", model, "--methods", METHOD]
+    code, _, err = otpt("predict", *files, *options, "--export", "label-studio", "-o", "tasks.json")
+    assert code == 0, err
+    tasks = json.loads(Path("tasks.json").read_text("utf-8"))
+    assert len(tasks) == len(files)
+    for task in tasks:
+        result = {**task["predictions"][0]["result"][0]}
+        result["value"] = {"choices": [Path(task["data"]["path"]).parent.name]}
+        task["annotations"] = [{"result": [result], "was_cancelled": False}]
+    Path("export.json").write_text(json.dumps(tasks), encoding="utf-8")
+    code, out, err = otpt("calibrate", "export.json", *options, "--no-cache", "-o", "cal.json", "--run", "r", "--json")
+    assert code == 0, err
+    assert json.loads(out)["labels"] == len(files)
+    assert otpt("predict", photos[0], *options, "--calibration", "cal.json", "--coverage", "0.8")[0] == 0

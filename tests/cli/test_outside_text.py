@@ -153,6 +153,18 @@ def test_predictions_in_files(otpt: Run, photos: Path, options: tuple[str, ...])
     assert set(pd.read_parquet("p.parquet")["label"].dropna()) <= set(CLASSES)
 
 
+def test_decisions_on_names(otpt: Run, labelled: Path, options: tuple[str, ...]) -> None:
+    """Names come back from a CSV file, whose apostrophes belong to no name."""
+    assert otpt("predict", labelled, "--classes", *CLASSES, *options, "-o", "p.csv")[0] == 0
+    with open("truth.csv", "w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["path", "label"])
+        writer.writerows([path, CLASSES[0]] for path in sorted(labelled.rglob("*.png")))
+    code, out, err = otpt("decide", "p.csv", "--labels", "truth.csv", "--risks", "0.9")
+    assert hidden(out + err) == []
+    assert code == 0, err
+
+
 def test_heat_maps(otpt: Run, photos: Path, options: tuple[str, ...], tmp_path: Path) -> None:
     one = sorted(photos.rglob("*.png"))[0]
     code, out, err = otpt("predict", one, "--classes", "../../up", CLASSES[0], *options, "--explain", "-o", "p.csv")

@@ -45,15 +45,23 @@ class Silent:
 
 
 class JsonLines:
-    """Print one JSON object per image and method."""
+    """Print one JSON object per image and method.
 
-    def __init__(self, top: int, *, several_labels: bool) -> None:
+    Args:
+        top: number of best classes.
+        several_labels: whether labels are independent of each other.
+        ranked: whether to add the uncertainty.
+    """
+
+    def __init__(self, top: int, *, several_labels: bool, ranked: bool = False) -> None:
         self._top = top
         self._several_labels = several_labels
+        self._ranked = ranked
 
     def print(self, image: str, answer: Answer) -> None:
         """See :class:`Printer`."""
-        for row in answer_rows(image, answer, self._top, several_labels=self._several_labels):
+        rows = answer_rows(image, answer, self._top, several_labels=self._several_labels, ranked=self._ranked)
+        for row in rows:
             print_json(row, indent=None)
 
     def close(self) -> None:

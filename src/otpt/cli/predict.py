@@ -138,7 +138,7 @@ class OutputOptions(o.Options):
         """Return what prints answers: as JSON lines; or, without a file, as tables or lines."""
         several_labels = job.task.independent_labels
         if self.json:
-            return JsonLines(self.top or TOP, several_labels=several_labels)
+            return JsonLines(self.top or TOP, several_labels=several_labels, ranked=self.ranked)
         if self.out is not None:
             return Silent()
         names = [image.id for image in islice(source, _SHOWN)]
