@@ -267,7 +267,7 @@ def test_several_labels(otpt: Run, labelled: Path, model: str) -> None:
     code, out, err = otpt(*words, "--out", "run")
     assert code == 0, err
     assert hidden(out + err) == []
-    for form in ("markdown", "latex", "csv", "terminal"):
+    for form in ("markdown", "latex", "csv", "text"):
         code, out, err = otpt("table", "run", "--format", form)
         assert code == 0, err
         assert hidden(out) == []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -159,7 +158,6 @@ def test_forms_take_images_as_json_does() -> None:
         for files in (both, [("picture", image_file(3))]):
             answer = client.post("/v1/predict/form", files=files)
             assert answer.status_code == 422
-            assert re.search("image", answer.text)
 
 
 # ---- text from outside ----------------------------------------------------------------------------------------------

@@ -39,7 +39,9 @@ def calibrate(
         str | None, o.methods("method to calibrate (default: the run's only method, or the default of 'otpt predict')")
     ] = None,
     fit: FitOptions = FitOptions(),
-    name: Annotated[str | None, o.option("data set of a run with several", "--dataset", metavar="NAME")] = None,
+    name: Annotated[
+        str | None, o.option("data set of a run with several", "--datasets", "--dataset", metavar="NAME")
+    ] = None,
     folder: Annotated[Path | None, o.option("run folder (default: runs/…)", "--run", metavar="RUN")] = None,
     multi_label: Annotated[
         bool, o.option("DATA is a table with the columns path and labels, separated by semicolons")
@@ -64,7 +66,7 @@ def calibrate(
         _refuse_options(options, folder, multi_label)
     else:
         if name is not None:
-            raise OtptError(f"--dataset was given {name!r}, but it selects a data set of a run; leave it out.")
+            raise OtptError(f"--datasets was given {name!r}, but it selects a data set of a run; leave it out.")
         chosen = options.method.methods([methods or (MULTI_LABEL if multi_label else DEFAULT_METHOD)])
         options = replace(options, run=replace(options.run, save_probabilities=not multi_label))
         result = options.evaluate([dataset], chosen, out=folder, multi_label=multi_label)
