@@ -6,7 +6,7 @@ import os
 import threading
 import warnings
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, Protocol, TypeVar
@@ -24,7 +24,7 @@ from otpt.features.inputs import image_inputs
 from otpt.images import NamedImage
 from otpt.methods import Method, refuse_features
 from otpt.prediction import Failure
-from otpt.progress import Progress
+from otpt.progress import LOADING, Progress
 from otpt.workers import Job, Pool, get_pool, local_pool
 
 Result = TypeVar("Result")
@@ -93,6 +93,7 @@ def predict(
     workers: int | None = None,
     pool: Pool | str | None = None,
     top: int | None = None,
+    ranked: bool = False,
     overwrite: bool = False,
     progress: Monitor | None = None,
 ) -> BulkResult:
@@ -112,6 +113,7 @@ def predict(
         workers: number of processes, each with a copy of the model; by default, this one.
         pool: pool of workers, or the name of one (:mod:`otpt.workers`), in place of a number.
         top: number of best classes with their own columns; by default, the label alone.
+        ranked: whether to add a column ``uncertainty``, from 0 to 1; :func:`otpt.bulk.rank` sorts by it.
         overwrite: whether to start the output again.
         progress: shows the progress, ``otpt.bulk.Monitor()`` as a bar; nothing is shown by default.
 
@@ -137,12 +139,14 @@ def predict(
     job = fit_job(job, images, pool)
     with ExitStack() as stack:  # finished rows are also written after Ctrl-C and SIGTERM
         stack.enter_context(pool)
-        facts = {**pool.facts(job), "top": top}
+        monitor = stack.enter_context(progress or Monitor(show=False))
+        with monitor.waiting(LOADING):
+            facts = {**pool.facts(job), "top": top, **({"ranked": True} if ranked else {})}
         store = stack.enter_context(RowStore(os.fspath(out), facts, top=top, overwrite=overwrite))
-        monitor = progress or Monitor(show=False)
         for image, answer in run(job, images, pool, monitor, store):
             monitor.answered(image.name, answer)
-            rows = answer_rows(image.name, answer, top or 1, several_labels=job.task.independent_labels)
+            several_labels = job.task.independent_labels
+            rows = answer_rows(image.name, answer, top or 1, several_labels=several_labels, ranked=ranked)
             store.write(rows, stamp=image.stamp)
     return BulkResult(store.path, store.done, store.failed, store.rows)
 
@@ -195,12 +199,14 @@ def embed(
     check_pool(images, pool)
     with ExitStack() as stack:
         stack.enter_context(pool)
-        facts = {**pool.facts(job), "dtype": dtype}
+        monitor = stack.enter_context(progress or Monitor(show=False))
+        with monitor.waiting(LOADING):
+            facts = {**pool.facts(job), "dtype": dtype}
         of_file = {f"otpt.{name}": str(facts[name]) for name in ("backbone", "views", "seed", "dtype")}
         store = stack.enter_context(
             RowStore(os.fspath(out), facts, key="id", overwrite=overwrite, metadata={**(metadata or {}), **of_file})
         )
-        for image, feature in run(job, images, pool, progress or Monitor(show=False), store):
+        for image, feature in run(job, images, pool, monitor, store):
             row: dict[str, object] = {"id": image.name, "feature": None, "error": None}
             if isinstance(feature, OtptError):
                 row["error"] = str(feature)
@@ -246,7 +252,9 @@ def run(
         if monitor.shown:
             threading.Thread(target=_count, args=(images, monitor), daemon=True).start()  # many images take a while
         chunks = split_chunks(remember(), 1 if pool.inline else job.chunk_size)
-        for number, result in enumerate(pool.map(job, chunks), start=done + 1):
+        with monitor.waiting(LOADING):
+            results = pool.map(job, chunks)
+        for number, result in enumerate(results, start=done + 1):
             error = _error_of(result)
             if isinstance(error, SourceError):
                 raise error
@@ -304,6 +312,12 @@ def _error_of(result: object) -> OtptError | None:
 
 
 def _count(images: Iterable[Item], progress: Progress) -> None:
-    if isinstance(images, Source):
-        with suppress(OtptError):  # reported where the images are used
-            progress.total = images.count()
+    if not isinstance(images, Source):
+        progress.total = len(images) if isinstance(images, Sized) else None
+        return
+    with suppress(OtptError):  # reported where the images are used
+        count = images.count()
+        if isinstance(count, int):
+            progress.total = count
+        else:
+            progress.unknown = count.reason
