@@ -684,7 +684,9 @@ class Classifier:
     def encode_views(self, image: ImageSource, *, image_id: str | None = None) -> Tensor:
         """Return the unit features (V, D) of an image's views, the clean view first."""
         recipe = self.recipe
-        task = ImageTask("image", lambda: image, [recipe], self.seed, image_id, urls=self.urls)
+        task = ImageTask(
+            "image", lambda: image, [recipe], self.seed, image_id, urls=self.urls, upright=self.protocol.upright
+        )
         ((_, encoded),) = FeaturePipeline(self.backbone, threads=0)([task])
         if isinstance(encoded, OtptError):
             raise encoded
@@ -697,7 +699,15 @@ class Classifier:
         """Return the unit features of one image (D,) or of several (N, D), averaged over ``views`` views."""
         one = is_one_image(images)
         inputs = [images] if one else cast(Iterable[object], images)
-        embedded = embed(self.backbone, inputs, views, seed=self.seed, workers=0 if one else workers, urls=self.urls)
+        embedded = embed(
+            self.backbone,
+            inputs,
+            views,
+            seed=self.seed,
+            workers=0 if one else workers,
+            urls=self.urls,
+            upright=self.protocol.upright,
+        )
         features = []
         for feature in as_progress(progress).track(embedded, 1 if one else count_images(inputs)):
             if isinstance(feature, OtptError):
@@ -830,7 +840,8 @@ class Classifier:
         """
         answers = self._unshown(images, predictors, image_ids, workers, one=one)
         total = 1 if one else count_images(images)
-        return as_progress(progress).track(answers, total, lambda answer: isinstance(answer[1], OtptError))
+        shown = as_progress(False if one and progress is None else progress)
+        return shown.track(answers, total, lambda answer: isinstance(answer[1], OtptError))
 
     def _unshown(
         self,
@@ -991,7 +1002,9 @@ class Classifier:
         if not task.classes:
             raise OtptError("The list of class names is empty; expected at least two names.")
         if task.examples is not None:
-            task = task.replace(examples=task.examples.encode(self.backbone, self.urls, as_progress(progress)))
+            upright = self.protocol.upright
+            examples = task.examples.encode(self.backbone, self.urls, as_progress(progress), upright=upright)
+            task = task.replace(examples=examples)
         with self._lock:
             predictor = self._new_predictor(task, self._methods_for(task, None))
             if self._calibrations:

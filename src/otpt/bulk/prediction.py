@@ -6,7 +6,7 @@ import os
 import threading
 import warnings
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, Protocol, TypeVar
@@ -25,7 +25,7 @@ from otpt.features.inputs import image_inputs
 from otpt.images import NamedImage
 from otpt.methods import Method, refuse_features
 from otpt.prediction import Failure
-from otpt.progress import Progress, as_progress
+from otpt.progress import LOADING, Progress, as_progress
 from otpt.workers import Job, Pool, get_pool, local_pool
 
 Result = TypeVar("Result")
@@ -95,6 +95,7 @@ def predict(
     workers: int | None = None,
     pool: Pool | str | None = None,
     top: int | None = None,
+    ranked: bool = False,
     overwrite: bool = False,
     progress: Monitor | bool | None = None,
 ) -> BulkResult:
@@ -114,6 +115,7 @@ def predict(
         workers: number of processes, each with a copy of the model; by default, this one.
         pool: pool of workers, or the name of one (:mod:`otpt.workers`), in place of a number.
         top: number of best classes with their own columns; by default, the label alone.
+        ranked: whether to add a column ``uncertainty``, from 0 to 1; :func:`otpt.bulk.rank` sorts by it.
         overwrite: whether to start the output again.
         progress: True for a bar, or a line per minute in a log; False for nothing; or a :class:`Monitor`. By default
             a bar on a terminal or in a notebook.
@@ -142,12 +144,14 @@ def predict(
     job = fit_job(job, images, pool)
     with ExitStack() as stack:  # finished rows are also written after Ctrl-C and SIGTERM
         stack.enter_context(pool)
-        facts = {**pool.facts(job), "top": top}
+        monitor = stack.enter_context(_monitor(progress))
+        with monitor.waiting(LOADING):
+            facts = {**pool.facts(job), "top": top, **({"ranked": True} if ranked else {})}
         store = stack.enter_context(RowStore(os.fspath(out), facts, top=top, overwrite=overwrite))
-        monitor = _monitor(progress)
         for image, answer in run(job, images, pool, monitor, store):
             monitor.answered(image.name, answer)
-            rows = answer_rows(image.name, answer, top or 1, several_labels=job.task.independent_labels)
+            several_labels = job.task.independent_labels
+            rows = answer_rows(image.name, answer, top or 1, several_labels=several_labels, ranked=ranked)
             store.write(rows, stamp=image.stamp)
     return BulkResult(store.path, store.done, store.failed, store.rows)
 
@@ -200,12 +204,14 @@ def embed(
     check_pool(images, pool)
     with ExitStack() as stack:
         stack.enter_context(pool)
-        facts = {**pool.facts(job), "dtype": dtype}
+        monitor = stack.enter_context(_monitor(progress))
+        with monitor.waiting(LOADING):
+            facts = {**pool.facts(job), "dtype": dtype}
         of_file = {f"otpt.{name}": str(facts[name]) for name in ("backbone", "views", "seed", "dtype")}
         store = stack.enter_context(
             RowStore(os.fspath(out), facts, key="id", overwrite=overwrite, metadata={**(metadata or {}), **of_file})
         )
-        for image, feature in run(job, images, pool, _monitor(progress), store):
+        for image, feature in run(job, images, pool, monitor, store):
             row: dict[str, object] = {"id": image.name, "feature": None, "error": None}
             if isinstance(feature, OtptError):
                 row["error"] = str(feature)
@@ -251,7 +257,9 @@ def run(
         if monitor.shown:
             threading.Thread(target=_count, args=(images, monitor), daemon=True).start()  # many images take a while
         chunks = split_chunks(remember(), 1 if pool.inline else job.chunk_size)
-        for number, result in enumerate(pool.map(job, chunks), start=done + 1):
+        with monitor.waiting(LOADING):
+            results = pool.map(job, chunks)
+        for number, result in enumerate(results, start=done + 1):
             error = _error_of(result)
             if isinstance(error, SourceError):
                 raise error
@@ -320,6 +328,12 @@ def _error_of(result: object) -> OtptError | None:
 
 
 def _count(images: Iterable[Item], progress: Progress) -> None:
-    if isinstance(images, Source):
-        with suppress(OtptError):  # reported where the images are used
-            progress.total = images.count()
+    if not isinstance(images, Source):
+        progress.total = len(images) if isinstance(images, Sized) else None
+        return
+    with suppress(OtptError):  # reported where the images are used
+        count = images.count()
+        if isinstance(count, int):
+            progress.total = count
+        else:
+            progress.unknown = count.reason

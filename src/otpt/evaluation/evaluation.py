@@ -25,7 +25,7 @@ from otpt.evaluation.request import Evaluation, each_once, overlaps
 from otpt.features.cache import FeatureCache
 from otpt.files import is_there
 from otpt.methods import Task
-from otpt.progress import Progress, as_progress, duration
+from otpt.progress import LOADING, Progress, as_progress, duration
 from otpt.records import Frozen, sort_keywords
 from otpt.runs import CONFIG, DatasetConfig, Run, RunConfig, WorkItem, short_table, write_metrics
 from otpt.runs.run import locked
@@ -161,7 +161,8 @@ class ShardWorker:
 
 def compute(job: EvaluationJob, pool: Pool, progress: Progress) -> None:
     """Compute all missing shards of a job, or wait for other commands that do."""
-    run = Run.create(job.folder, RunConfig.model_validate(pool.facts(job)))
+    with progress.waiting(LOADING):
+        run = Run.create(job.folder, RunConfig.model_validate(pool.facts(job)))
     finished, total = run.progress(job.requested)
     progress.start(finished, total)
     stored: set[WorkItem] = set()
