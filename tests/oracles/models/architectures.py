@@ -21,9 +21,15 @@ from open_clip.hf_model import HFTextEncoder
 from open_clip.transform import PreprocessCfg, image_transform_v2
 from oracles.models import tokenizers_of
 from oracles.models.tiny import randomise
+from PIL import Image
 from torch import Tensor, nn
 
+import otpt
+from otpt.backbones import text_encoder
 from otpt.backbones.hf_tokenizers import canonicalize
+from otpt.errors import OtptError
+from otpt.export import export_onnx
+from otpt.views import make_views
 
 VOCABULARY = 1000
 
@@ -394,3 +400,96 @@ ARCHITECTURES = [
     Architecture("code of its own", "in memory", "jina-clip, FG-CLIP and others with remote code", remote_code),
 ]  # fmt: skip
 """All architectures of the table."""
+
+
+@dataclass
+class Row:
+    """Row of the table: "yes", or the sentence of the refusal, for each way to use a model.
+
+    Attributes:
+        difference: largest difference between logits of the original and ours.
+        context: tokens of a padded text.
+        texts: how the text tower is computed.
+    """
+
+    name: str
+    library: str
+    stands_for: str
+    context: int = 0
+    texts: str = ""
+    difference: float = math.nan
+    zero_shot: str = ""
+    o_tpt: str = ""
+    default: str = ""
+    several_labels: str = ""
+    onnx: str = ""
+
+
+NAMES = ["cat", "red panda", "dog"]
+
+
+def check(architecture: Architecture, folder: Path) -> Row:
+    """Compare a random model with its original, and use it in every way; a difference raises ``AssertionError``."""
+    row = Row(architecture.name, architecture.library, architecture.stands_for)
+    original = architecture.build()
+    try:
+        backbone = otpt.load_backbone(
+            original.model, tokenizer=original.tokenizer, preprocess=original.preprocess, device="cpu"
+        )
+    except OtptError as error:
+        row.zero_shot = str(error)
+        return row
+    text = text_encoder(backbone)
+    row.context = text.context_length
+    row.texts = "all tokens"
+    if text.causal is not None:
+        row.texts = "shared prefix"
+    elif text.ignores_padding:
+        row.texts = "without padding"
+    draws = torch.Generator().manual_seed(0)
+    picture = torch.randint(0, 256, (40, 50, 3), generator=draws, dtype=torch.uint8).numpy()
+    views = otpt.ViewRecipe(n_views=4, augmix=False)
+    classify = otpt.Classifier(backbone, "zero-shot").set_classes(NAMES)
+    clean = make_views(Image.fromarray(picture), views.of(1), backbone.preprocessing, seed=0, image_id="x")
+    pixels = torch.from_numpy(clean)
+    with torch.no_grad():
+        expected = original.logits(pixels, [f"a photo of a {name}." for name in NAMES])[0]
+    ours = backbone.logit_scale * backbone.encode_pixels(pixels) @ classify.text_features.T + backbone.logit_bias
+    row.difference = float((ours[0] - expected).abs().max())
+    assert row.difference <= 1e-6 * backbone.logit_scale + 1e-6, row
+    zero_shot = torch.from_numpy(classify.predict(picture).probabilities)
+    torch.testing.assert_close(zero_shot.float(), expected.softmax(dim=-1), rtol=0, atol=1e-4)
+    row.zero_shot = "yes"
+
+    def run(method: str, protocol: Any = views) -> Tensor:
+        classifier = otpt.Classifier(backbone, method, views=protocol).set_classes(NAMES)
+        found = torch.from_numpy(classifier.predict(picture).probabilities)
+        assert bool(torch.isfinite(found).all())
+        return found
+
+    def try_(use: Callable[[], object]) -> str:
+        try:
+            use()
+        except OtptError as error:
+            return str(error)
+        return "yes"
+
+    def tune() -> None:
+        assert not torch.equal(run("o-tpt"), zero_shot)
+
+    def several() -> None:
+        classifier = otpt.Classifier(backbone, "multi-label", multi_label=True).set_classes(NAMES)
+        found = classifier.predict(picture).probabilities
+        if backbone.logit_bias:  # a model trained with a sigmoid has its own formula
+            torch.testing.assert_close(torch.from_numpy(found).float(), expected.sigmoid(), rtol=1e-4, atol=1e-9)
+        assert 0 <= found.min() <= found.max() <= 1
+
+    def write() -> None:
+        classifier = otpt.Classifier(backbone, "confident-half", views=views.of(2)).set_classes(NAMES)
+        export_onnx(classifier, folder / "model.onnx")
+
+    row.o_tpt = try_(tune)
+    row.default = try_(lambda: run("confident-half"))
+    row.several_labels = try_(several)
+    row.onnx = try_(write)
+    return row
