@@ -156,7 +156,11 @@ def _pocket(name: str, quick_gelu: bool | None) -> Parts:
 
 register_source("hf-hub:ORG/NAME", "an open_clip model on the Hugging Face hub", load_hub)
 register_source("local-dir:FOLDER", f"a folder with {CONFIG_FILE} and weights; its path also works", load_folder)
-register_source("hf:ORG/NAME", "a dual encoder of transformers (CLIP, SigLIP 2, MetaCLIP 2 …), or the path of its folder", _hugging_face)
+register_source(
+    "hf:ORG/NAME",
+    "a dual encoder of transformers (CLIP, SigLIP 2, MetaCLIP 2 …), or the path of its folder",
+    _hugging_face,
+)
 register_source("random:ARCHITECTURE", "fixed random weights, for benchmarks and tests", load_random)
 register_source("pocket", "a small CLIP that ships with the package: no download", _pocket)
 
@@ -175,8 +179,8 @@ def _from_memory(model: object, tokenizer: Tokenizer | None, preprocess: object)
     if not isinstance(model, nn.Module) or not (from_transformers or isinstance(model, ClipModule)):
         raise OtptError(
             f"The model is a {type(model).__module__}.{kind}; expected a name or file, a model of open_clip (visual, "
-            "encode_text, logit_scale), or a dual encoder of transformers (get_text_features, get_image_features), such "
-            "as a CLIPModel or SiglipModel."
+            "encode_text, logit_scale), or a dual encoder of transformers (get_text_features, get_image_features), "
+            "such as a CLIPModel or SiglipModel."
         )
     if tokenizer is None or preprocess is None:
         missing = "tokenizer" if tokenizer is None else "preprocess"
@@ -190,7 +194,7 @@ def _from_memory(model: object, tokenizer: Tokenizer | None, preprocess: object)
 
 
 def _unwrapped(model: object) -> object:
-    """Return the model in wrappers of torch (compile, DataParallel) and of PEFT, whose adapters are merged in a copy."""
+    """Return the model in wrappers of torch (compile, DataParallel) and PEFT, whose adapters are merged in a copy."""
     while True:
         if isinstance(model, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
             model = model.module

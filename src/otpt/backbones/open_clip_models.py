@@ -235,7 +235,9 @@ def _tokenizer(config: ModelConfig, offline: bool, folder: Path | None = None) -
             local_files_only=offline,
             **options,
         )
-        tokenizer.tokenizer.padding_side = "right"  # as in training; Gemma's class pads on the left unless its file says
+        tokenizer.tokenizer.padding_side = (
+            "right"  # as in training; Gemma's class pads on the left unless its file says
+        )
     else:
         tokenizer = open_clip.SimpleTokenizer(context_length=length, **options)
     return tokenizer
