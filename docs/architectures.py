@@ -2,6 +2,7 @@
 
     python docs/architectures.py [NAME …]      run these, or those that have no row yet; minutes to an hour
     python docs/architectures.py --all         run all of them again
+    python docs/architectures.py --no-onnx     the same without ONNX, which takes longest
 
 Rows are kept in docs/results/architectures.csv.
 """
@@ -69,7 +70,15 @@ def table(rows: dict[str, dict[str, str]]) -> str:
             cells.append(answer or "–")
         difference = "–" if row["difference"] == "nan" else f"{float(row['difference']):.0e}"
         context = "–" if row["context"] == "0" else row["context"]
-        cells = [f"`{row['name']}`", row["library"], row["stands_for"], context, row["texts"] or "–", difference, *cells]
+        cells = [
+            f"`{row['name']}`",
+            row["library"],
+            row["stands_for"],
+            context,
+            row["texts"] or "–",
+            difference,
+            *cells,
+        ]
         lines.append("| " + " | ".join(cells) + " |")
     lines += ["", *(f"{number}. {note}" for number, note in enumerate(notes, start=1))]
     return "\n".join(lines).rstrip() + "\n"
@@ -77,16 +86,20 @@ def table(rows: dict[str, dict[str, str]]) -> str:
 
 def main(arguments: list[str]) -> None:
     """Run architectures and write the page."""
-    rows = {} if arguments == ["--all"] else read_rows()
-    names = [name for name in arguments if name != "--all"]
+    rows = {} if "--all" in arguments else read_rows()
+    names = [name for name in arguments if not name.startswith("--")]
+    with_onnx = "--no-onnx" not in arguments
     for one in sorted(ARCHITECTURES, key=lambda one: any(size in one.name for size in LARGE)):
-        if one.name not in names if names else one.name in rows:
+        finished = one.name in rows and (
+            rows[one.name]["onnx"] or not with_onnx or rows[one.name]["zero_shot"] != "yes"
+        )
+        if one.name not in names if names else finished:
             continue
         start = time.monotonic()
         try:
             with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                row = check(one, Path(folder))
+                row = check(one, Path(folder) if with_onnx else None)
         except Exception:  # the other rows are still of interest
             traceback.print_exc()
             print(f"{one.name}: failed", flush=True)

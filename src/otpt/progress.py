@@ -93,6 +93,8 @@ class Progress:
             yield
         finally:
             self._phase = ""
+            if self.done == self._first:
+                self._started = time.monotonic()  # the rate is that of the images
 
     def start(self, done: int, total: int | None, *, say_done: bool = True) -> None:
         """Start with ``done`` of ``total`` images finished; ``total`` is None if unknown."""
@@ -158,7 +160,8 @@ class Progress:
             if ended.wait(seconds - before):
                 return
             before = seconds
-            if self._bar is None and self._seconds >= seconds:
+            is_log = self._bar is None and (bool(self._phase) or not _has_bars())
+            if is_log and self._seconds >= seconds:
                 self._log(self.line())
 
 

@@ -109,7 +109,9 @@ def test_padding_on_the_left_is_mended_for_siglip_and_refused_for_others(tmp_pat
 
 def test_tokenizers_of_open_clip_architectures_pad_on_the_right(tmp_path: Path) -> None:
     folder = tokenizers_of.gemma(tmp_path)
-    config = {"text_cfg": {"hf_tokenizer_name": folder, "context_length": 64, "tokenizer_kwargs": {"clean": "canonicalize"}}}
+    config = {
+        "text_cfg": {"hf_tokenizer_name": folder, "context_length": 64, "tokenizer_kwargs": {"clean": "canonicalize"}}
+    }
     tokenizer = open_clip_models._tokenizer(config, offline=True)
     reference = prepare_tokenizer(transformers.AutoTokenizer.from_pretrained(folder), None)
     assert torch.equal(tokenize(tokenizer, TEXTS, 64), tokenize(reference, TEXTS, 64))

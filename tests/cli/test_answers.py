@@ -21,7 +21,11 @@ from otpt.serve import Service, create_app
 
 from .conftest import Run
 
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:The probability that")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:The probability that"),
+    pytest.mark.filterwarnings("ignore:fit_temperature"),
+]
 
 CLASSES = ["cat", "dog", "=sun"]
 GROUPS = {"pet": ["cat", "dog"]}

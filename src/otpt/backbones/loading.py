@@ -182,8 +182,8 @@ def _from_memory(model: object, tokenizer: Tokenizer | None, preprocess: object)
     if not isinstance(model, nn.Module) or not (from_transformers or isinstance(model, ClipModule)):
         raise OtptError(
             f"The model is a {type(model).__module__}.{kind}; expected a name or file, a model of open_clip (visual, "
-            "encode_text, logit_scale), or a dual encoder of transformers (get_text_features, get_image_features), such "
-            "as a CLIPModel or SiglipModel."
+            "encode_text, logit_scale), or a dual encoder of transformers (get_text_features, get_image_features), "
+            "such as a CLIPModel or SiglipModel."
         )
     if tokenizer is None or preprocess is None:
         missing = "tokenizer" if tokenizer is None else "preprocess"
@@ -197,7 +197,7 @@ def _from_memory(model: object, tokenizer: Tokenizer | None, preprocess: object)
 
 
 def _unwrapped(model: object) -> object:
-    """Return the model in wrappers of torch (compile, DataParallel) and of PEFT, whose adapters are merged in a copy."""
+    """Return the model in wrappers of torch (compile, DataParallel) and PEFT, whose adapters are merged in a copy."""
     while True:
         if isinstance(model, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
             model = model.module
