@@ -24,7 +24,7 @@ def plan(
     ] = None,
     methods: o.Methods = None,
     seeds: o.Seeds = None,
-    backbone: Annotated[str, o.option("an open_clip architecture, or pocket")] = o.DEFAULT_BACKBONE,
+    backbone: Annotated[str, o.option("an open_clip architecture, pocket or pocket-photo")] = o.DEFAULT_BACKBONE,
     views: Annotated[int, o.setting(Protocol, "views")] = 64,
     device: Annotated[str, o.option("here, or a GPU such as a100; a wrong name lists all", metavar="NAME")] = "here",
     half: Annotated[bool, o.option("half precision on GPUs")] = False,
