@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter, validators
 
+from otpt.backbones.sources import EMBEDDED
 from otpt.cli import options as o
 from otpt.cli.terminal import note
 from otpt.data import ClassList, read_class_list
@@ -94,7 +95,7 @@ class ServiceOptions(o.Options):
 
     backbone: Annotated[
         tuple[str, ...], o.option("backbones, as SPEC or NAME=SPEC; the first is the default", metavar="SPEC")
-    ] = ("pocket",)
+    ] = EMBEDDED
     classes: Annotated[
         tuple[str, ...],
         o.option("class lists of files: @pets.txt is 'pets', @DIR all *.txt of a folder", metavar="@FILE"),
@@ -134,7 +135,7 @@ def serve(
     """Serve predictions over HTTP: POST /v1/predict, /v1/compare, Hugging Face's zero-shot image classification at
     /models/NAME, a page at /, Prometheus at /metrics. Needs the extra otpt[serve].
 
-    otpt serve --backbone pocket --classes @pets.txt
+    otpt serve --classes @pets.txt
     otpt serve --backbone clip=ViT-B-16/openai --host 0.0.0.0 --token-file token.txt
     """
     config = service.config(limits)

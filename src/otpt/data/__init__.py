@@ -35,6 +35,7 @@ from otpt.data.own import (
     shard_dataset,
     table_dataset,
 )
+from otpt.data.photographs import photograph
 from otpt.data.registered import (
     CheckReport,
     DatasetEntry,
@@ -99,6 +100,7 @@ __all__ = [
     "register_dataset",
     "register_reader",
     "stratified",
+    "photograph",
 ]
 
 
