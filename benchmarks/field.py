@@ -225,7 +225,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("work", type=Path, help="a folder for the runs and the feature cache")
     parser.add_argument("--photographs", type=Path, help="a folder with caltech101/ and eurosat/")
     parser.add_argument("--model", default="pocket-photo", help="for the photographs (default: %(default)s)")
-    parser.add_argument("--sets", nargs="*", default=GROUPS + SHIFTS, metavar="NAME", help="of the emoji bench; none: skip it")
+    parser.add_argument(
+        "--sets", nargs="*", default=GROUPS + SHIFTS, metavar="NAME", help="of the emoji bench; none: skip it"
+    )
     parser.add_argument("--images", type=int, default=IMAGES, help="of each emoji set (default: %(default)s)")
     parser.add_argument("--photograph-images", type=int, metavar="N", help="of each set of photographs (default: all)")
     parser.add_argument("--seeds", type=int, default=3, help="of the views (default: %(default)s)")

@@ -1,7 +1,7 @@
-"""Directions of ImageNet's classes: near the text of the class, and nearer to the texts of its hypernyms than to others.
+"""Directions of ImageNet's classes: near the text of the class, and nearer to its hypernyms than to other texts.
 
-"ostrich" alone is hardly nearer to "bird" than to "egg". Each direction therefore starts as the text feature of its class
-and is moved so that, among the names of all classes and of all their hypernyms in WordNet, its own name and its
+"ostrich" alone is hardly nearer to "bird" than to "egg". Each direction therefore starts as the text feature of its
+class and is moved so that, among the names of all classes and of all their hypernyms in WordNet, its own name and its
 hypernyms' have the largest cosines. A penalty keeps it near its start, for the nouns that are neither.
 """
 
@@ -43,7 +43,9 @@ def read_hypernyms(file: Path) -> tuple[dict[str, str], list[list[str]]]:
         offset, count = fields[0], int(fields[3], 16)
         words[offset] = fields[4].replace("_", " ")
         pointers = fields[5 + 2 * count :]  # symbol, offset, part of speech, words
-        parents[offset] = [pointers[i + 1] for i in range(0, 4 * int(fields[4 + 2 * count]), 4) if pointers[i][0] == "@"]
+        parents[offset] = [
+            pointers[i + 1] for i in range(0, 4 * int(fields[4 + 2 * count]), 4) if pointers[i][0] == "@"
+        ]
     chains = []
     for synset in ImageNetInfo("imagenet-1k").label_names():
         chain: dict[str, None] = {}

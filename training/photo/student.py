@@ -211,7 +211,9 @@ def distil(texts: Texts, targets: Targets, vocabulary: Vocabulary, recipe: Recip
         optimiser.step()
         total += cosine.item()
         if (step + 1) % recipe.save_every == 0 or step + 1 == recipe.steps:
-            print(f"step {step + 1} of {recipe.steps}: cosine to the target {total / recipe.save_every:.3f}", flush=True)
+            print(
+                f"step {step + 1} of {recipe.steps}: cosine to the target {total / recipe.save_every:.3f}", flush=True
+            )
             total = 0.0
             state = {"tower": tower.state_dict(), "optimiser": optimiser.state_dict(), "done": step + 1}
             torch.save(state, checkpoint.with_suffix(".partial"))
@@ -240,7 +242,9 @@ def _epoch(texts: Texts, lengths: dict[str, int], recipe: Recipe, epoch: int) ->
     return batches
 
 
-def _of_similar_length(texts: Sequence[str], lengths: dict[str, int], size: int, draw: random.Random) -> list[list[str]]:
+def _of_similar_length(
+    texts: Sequence[str], lengths: dict[str, int], size: int, draw: random.Random
+) -> list[list[str]]:
     """Return random batches; each has texts of similar length, because padding costs as much as tokens."""
     texts = draw.sample(texts, len(texts))
     batches = []
