@@ -98,7 +98,7 @@ def count_model(spec: str) -> Counts:
         config = embedded.CONFIG["model_cfg"]
     if config is None:
         raise OtptError(
-            f"The architecture {spec!r} is not known; expected {', '.join(_EMBEDDED)}, or a name of open_clip: ViT-B-16."
+            f"The architecture {spec!r} is not known; expected {', '.join(_EMBEDDED)} or a name of open_clip."
         )
     with _unfused_attention(), torch.device("meta"):
         kind = open_clip.CustomTextCLIP if config.pop("custom_text", False) else open_clip.CLIP
