@@ -31,6 +31,7 @@ from otpt import backbones, data
 from otpt.backbones import Backbone
 from otpt.calibration import read_calibration
 from otpt.classifier import read_records
+from otpt.cli.outputs import NEW_FILE
 from otpt.cli.terminal import note
 from otpt.data import ClassList, Dataset
 from otpt.decision import Decision
@@ -99,7 +100,7 @@ def seeds(help: str) -> Parameter:
 
 def out(help: str, metavar: str = "FILE", *suffixes: str) -> Parameter:
     """Return the option ``--out`` for a file with one of the suffixes, or a folder if ``metavar`` is not FILE."""
-    checks = (validators.Path(dir_okay=False, ext=suffixes), check_folder) if metavar == "FILE" else ()
+    checks = (validators.Path(dir_okay=False, ext=suffixes), check_folder, NEW_FILE) if metavar == "FILE" else ()
     return option(help, "--out", "-o", metavar=metavar, validator=checks)
 
 
@@ -119,7 +120,8 @@ def file_or_folder(help: str) -> Parameter:
 
 def figure(help: str, *names: str) -> Parameter:
     """Return an option for the file of a figure."""
-    return option(help, *names, metavar="FILE", validator=validators.Path(dir_okay=False, ext=("png", "svg", "pdf")))
+    check = validators.Path(dir_okay=False, ext=("png", "svg", "pdf"))
+    return option(help, *names, metavar="FILE", validator=(check, check_folder, NEW_FILE))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -416,9 +418,9 @@ class DecisionOptions(Options):
             threshold = calibrated.threshold
             if threshold is not None:
                 note(
-                    f"{path}: answers above a confidence of {max(threshold.threshold, 0.0):.4f} are wrong at most "
-                    f"{threshold.risk:g} of the time, with probability {threshold.guarantee:g}; "
-                    f"{threshold.answered} of {threshold.labels} labelled images are answered."
+                    f"{path}: images with uncalibrated_confidence > {threshold.shown}, the confidence before the "
+                    f"calibration, are answered; at most {threshold.risk:g} of the answers are wrong, with probability "
+                    f"{threshold.guarantee:g}; {threshold.answered} of {threshold.labels} labelled images are answered."
                 )
             if calibrated.mondrian and calibrated.always_in:
                 note(
@@ -447,6 +449,14 @@ class DataOptions(Options):
 
     def load(self, spec: str, *, multi_label: bool = False) -> Dataset:
         """Load a data set, or a table of images with several labels."""
+        dataset = self._load(spec, multi_label=multi_label)
+        source = dataset.classes_from
+        if source:
+            note(f"{dataset.name}: {len(dataset.class_names)} classes, from the {source}; --classes @FILE names others")
+        return dataset
+
+    def _load(self, spec: str, *, multi_label: bool) -> Dataset:
+        """Load a data set without notes."""
         if multi_label:
             return data.label_table(Path(spec).expanduser(), read_classes(self.classes), self.column)
         return data.load_dataset(
