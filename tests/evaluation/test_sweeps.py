@@ -10,7 +10,7 @@ from oracles.runs.evaluation_bench import NAMES, backbone, dataset, files, image
 
 from otpt import Classifier, OtptError, get_method
 from otpt.evaluation import evaluate
-from otpt.evaluation.sweeps import parse_values, read_templates, sweep_method, template_prompt
+from otpt.evaluation.sweeps import read_values, read_templates, sweep_method, template_prompt
 from otpt.methods.state import PromptState
 from otpt.prompts import Linearisation
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_variants_are_named_and_numbered() -> None:
-    variants = sweep_method(get_method("o-tpt"), parse_values(["lambda=0,6", "steps=1,2"]))
+    variants = sweep_method(get_method("o-tpt"), read_values(["lambda=0,6", "steps=1,2"]))
     assert [each.name for each in variants] == [
         "o-tpt[lambda=0,steps=1]",
         "o-tpt[lambda=0,steps=2]",
@@ -37,7 +37,7 @@ def test_a_sweep_shares_the_entropy_gradient_and_changes_no_number(
     products = []
     real = Linearisation.vjp
     monkeypatch.setattr(Linearisation, "vjp", lambda self, g: products.append(1) or real(self, g))
-    variants = sweep_method(get_method("o-tpt"), parse_values(["lambda=0,2,18,54"]))
+    variants = sweep_method(get_method("o-tpt"), read_values(["lambda=0,2,18,54"]))
     evaluate(dataset(3), backbone(), settings(methods=variants), out=tmp_path / "sweep")
     assert len(products) == 3 + 1, "one product per image, and one for the regulariser"
     found = rows(tmp_path / "sweep")
@@ -110,6 +110,6 @@ def test_templates_that_cannot_be_used(tmp_path: Path, content: bytes | None, wo
 @pytest.mark.parametrize("given", [["lambda"], ["lambda="], ["lambda=1,"], ["=1"]])
 def test_values_that_cannot_be_used(given: list[str]) -> None:
     with pytest.raises(OtptError, match="expected NAME=VALUE,VALUE"):
-        parse_values(given)
+        read_values(given)
     with pytest.raises(OtptError, match="twice"):
-        parse_values(["lambda=1", "lambda=2"])
+        read_values(["lambda=1", "lambda=2"])
