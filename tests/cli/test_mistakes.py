@@ -47,7 +47,7 @@ BAD = [
     (["evaluate", "PHOTOS", "--sweep", "coverage=0.8,0.9", "--methods", "zero-shot"], "calibration"),
     (["evaluate", "PHOTOS", "--sweep", "family=shift"], "make a run for each value"),
     (["evaluate", "PHOTOS", "--overwrite"], "--overwrite"),
-    (["calibrate", "PHOTOS", "--risk", "0.1"], "predict and evaluate"),
+    (["calibrate", "PHOTOS", "--risk", "0.1"], "belongs to predict"),
     (["calibrate", "PHOTOS", "--methods", "zero-shot", "tpt", "--out", "c.json"], "takes one value"),
     (["plan", "predict", "20", "--classes", "4", "--device", "nonsense"], "nonsense"),
     (["plan", "dtd", "--classes", "4"], "--classes"),

@@ -155,4 +155,3 @@ def _plain(name: str) -> str:
 
 def _file_name(path: str) -> str:
     return path.replace("\\", "/").rpartition("/")[2]
-

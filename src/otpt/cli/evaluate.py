@@ -218,9 +218,7 @@ def sweep(
     if several is not None:
         raise OtptError(f"--set was given {several!r}, which sets one value; write --sweep {several}.")
     if not sweep and prompts is None:
-        raise OtptError(
-            "Nothing to sweep over: give values after --sweep, such as lambda=0,1,2,6, or --prompts @FILE."
-        )
+        raise OtptError("Nothing to sweep over: give values after --sweep, such as lambda=0,1,2,6, or --prompts @FILE.")
     changes: dict[str, object] = {"sweep": sweep} if sweep else {}
     if prompts is not None:
         changes |= {"prompts": [prompt for word in prompts for prompt in _prompts(word)], "all_tokens": True}

@@ -113,6 +113,12 @@ def check_folder(_type: type, value: Path | tuple[Path, ...] | None) -> None:
             raise ValueError(f"{str(nearest)!r} is not a folder.")
 
 
+def check_exists(_type: type, value: Path | None) -> None:
+    """Fail before any work if a folder that is read does not exist."""
+    if value is not None and not value.expanduser().is_dir():
+        raise ValueError(f"There is no folder {str(value)!r}.")
+
+
 def file_or_folder(help: str) -> Parameter:
     """Return the option ``--out`` for a local or remote file or folder, as text."""
     return option(help, "--out", "-o", metavar="FILE")
@@ -217,7 +223,7 @@ Classes = Annotated[
 ]
 Name = Annotated[str, option("a data set as for 'otpt evaluate'", metavar="DATASET")]
 Runs = Annotated[Path, option("run folders", metavar="RUN")]
-Data = Annotated[Path | None, option("folder with the data sets", metavar="ROOT")]
+Data = Annotated[Path | None, option("folder with the data sets", metavar="ROOT", validator=check_exists)]
 Column = Annotated[
     str | None,
     option("column of tables that holds bytes, paths or addresses of images (default: by name)", metavar="NAME"),

@@ -55,7 +55,10 @@ class SimilarityOptions(o.Options):
 
 
 def plot(
-    kind: Annotated[str, o.option("reliability, pooled, overview, sweep, heatmap, similarity …; a wrong name lists all", metavar="KIND")],
+    kind: Annotated[
+        str,
+        o.option("reliability, pooled, overview, sweep, heatmap, similarity …; a wrong name lists all", metavar="KIND"),
+    ],
     /,
     *runs: o.Runs,
     out: Annotated[Path, o.figure("the figure: .png, .svg or .pdf", "--out", "-o")],

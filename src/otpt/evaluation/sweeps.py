@@ -13,8 +13,8 @@ from pydantic import Field, TypeAdapter, ValidationError
 from otpt.errors import OtptError
 from otpt.files import read_text
 from otpt.methods import Method
-from otpt.registry import FAMILIES
 from otpt.prompts import Prompt, published_templates
+from otpt.registry import FAMILIES
 
 IMAGENET_80 = "imagenet-80"
 """Name of CLIP's 80 templates, instead of a file."""
@@ -67,7 +67,9 @@ def combinations(values: Mapping[str, Sequence[Value]]) -> list[dict[str, Value]
 
 def label_of(values: Mapping[str, Value]) -> str:
     """Return what follows the name of a method with these values: "[views=8,lambda=6]", or "" without any."""
-    words = ",".join(f"{name}={'on' if value is True else 'off' if value is False else value}" for name, value in values.items())
+    words = ",".join(
+        f"{name}={'on' if value is True else 'off' if value is False else value}" for name, value in values.items()
+    )
     return f"[{words}]" if words else ""
 
 
@@ -85,7 +87,9 @@ def read_values(sweep: object) -> dict[str, tuple[Value, ...]]:
         if name in values_of:
             raise OtptError(f"The sweep names {name!r} twice; give all its values at once.")
         if not isinstance(values, (list, tuple)) or not values or not all(isinstance(one, Plain) for one in values):
-            raise OtptError(f"The sweep over {name!r} has the values {values!r:.80}; expected a list of numbers or words.")
+            raise OtptError(
+                f"The sweep over {name!r} has the values {values!r:.80}; expected a list of numbers or words."
+            )
         twice = next((one for at, one in enumerate(values) if one in values[:at]), None)
         if twice is not None:
             raise OtptError(f"The sweep over {name!r} has the value {twice!r} twice; each is run once.")

@@ -11,8 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
-import pandas as pd
-
 from otpt.errors import OtptError, unknown
 from otpt.metrics import METRICS, get_metric
 from otpt.metrics.bootstrap import check_level
@@ -137,7 +135,9 @@ class SweepLayout(Layout):
                 of_baselines = baselines.get(str(dataset), [])
                 lines = of_dataset.assign(**{name: of_dataset[name].map(_value_text) for name in settings})
                 if not column:
-                    tables.append(Table("sweep", title, lines, (row,), "metric", (*notes, *of_baselines), selection.level))
+                    tables.append(
+                        Table("sweep", title, lines, (row,), "metric", (*notes, *of_baselines), selection.level)
+                    )
                     continue
                 for metric in metrics:
                     of_metric = lines[lines["metric"] == metric].assign(**{column: f"{column}=" + lines[column]})

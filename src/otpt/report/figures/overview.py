@@ -53,7 +53,8 @@ def draw_pooled(results: Results) -> Figure:
     bins = _bin_count(total)
     note = style.note(results, one_seed=True, bins=False)
     style.footnote(
-        figure, f"{sets}{total} images in {bins} bins of about {total // bins}; below the diagonal: over-confident; {note}"
+        figure,
+        f"{sets}{total} images in {bins} bins of about {total // bins}; below the diagonal: over-confident; {note}",
     )
     return figure
 
