@@ -160,6 +160,7 @@ def evaluate(
     otpt evaluate my-images/ --classes @names.txt --limit 500 --json
     otpt evaluate dtd --data ~/data --methods zero-shot o-tpt --sweep views=8,32 lambda=1,6,18
     """
+    multi_label = multi_label or options.data.asks_one_class()
     default = (MULTI_LABEL,) if multi_label else DEFAULT_METHODS
     chosen = options.method.methods(methods or default)
     writes_file = multi_label and out is not None and out.suffix.lower() in FILES

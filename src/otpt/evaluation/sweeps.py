@@ -10,6 +10,7 @@ from typing import Annotated
 
 from pydantic import Field, TypeAdapter, ValidationError
 
+from otpt.arguments import checked
 from otpt.errors import OtptError
 from otpt.files import read_text
 from otpt.methods import Method
@@ -36,6 +37,7 @@ def applies(method: Method, name: str) -> bool:
     return method.has_setting(name)
 
 
+@checked
 def sweep_method(method: Method, values: Mapping[str, Sequence[Value]]) -> list[Method]:
     """Return the method under every combination of values of the settings that it has; itself if it has none.
 
@@ -51,6 +53,9 @@ def sweep_method(method: Method, values: Mapping[str, Sequence[Value]]) -> list[
         >>> [variant.name for variant in sweep_method(get_method("o-tpt"), {"views": [8], "lambda": ["0", "18"]})]
         ['o-tpt[views=8,lambda=0]', 'o-tpt[views=8,lambda=18]']
     """
+    for name, of_name in values.items():
+        if isinstance(of_name, str) or not isinstance(of_name, Sequence):
+            raise OtptError(f"The values of {name!r} are {of_name!r:.80}; expected a list, such as ['1', '6'].")
     settings = {name: of_name for name, of_name in values.items() if applies(method, name)}
     variants = []
     for combination in combinations(settings):
