@@ -19,7 +19,7 @@ import pytest
 SOURCE = Path(__file__).resolve().parent.parent / "src"
 
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("_version", "errors", "arrays", "files", "threads", "transfers", "progress", "records"),
+    ("_version", "escapes", "errors", "arguments", "arrays", "files", "threads", "transfers", "progress", "records"),
     ("plugins", "registry", "images", "folders", "video", "labels", "plots", "views", "metrics"),
     ("objectives", "backbones"),
     ("features", "prompts", "calibration", "rejection", "groups"),

@@ -33,7 +33,8 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from otpt._version import __version__
-from otpt.errors import OtptError, cannot_read
+from otpt.arguments import checked
+from otpt.errors import OtptError, cannot_read, describe_error
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -91,6 +92,7 @@ class UrlLimits:
 LIMITS = UrlLimits()
 
 
+@checked
 def open_image(
     source: ImageSource, *, max_pixels: int = MAX_PIXELS, urls: UrlLimits | None = LIMITS, upright: bool = True
 ) -> Image.Image:
@@ -109,6 +111,7 @@ def open_image(
     return open_with_digest(source, max_pixels=max_pixels, urls=urls, upright=upright)[0]
 
 
+@checked
 def open_with_digest(
     source: ImageSource,
     *,
@@ -374,8 +377,12 @@ def rgb_array(source: NDArray[np.generic] | Tensor) -> NDArray[np.uint8]:
     if isinstance(source, np.ndarray):
         kind, values = "an array", source
     else:
-        kind, plain = "a tensor", source.detach().cpu()
-        values = (plain.double() if plain.is_floating_point() else plain).numpy()  # numpy has no bfloat16
+        kind = "a tensor"
+        try:
+            plain = source.detach().cpu()
+            values = (plain.double() if plain.is_floating_point() else plain).numpy()  # numpy has no bfloat16
+        except Exception as error:  # a sparse tensor, or one without values
+            raise OtptError(f"Cannot use a tensor as an image: {describe_error(error)}.") from None
     name = f"{kind} of shape {tuple(source.shape)} and type {source.dtype}"
     if values.ndim == 4 and len(values) == 1:
         values = values[0]

@@ -151,6 +151,8 @@ def load_folder(folder: str, quick_gelu: bool | None = None) -> Parts:
     if not path.is_dir():
         raise OtptError(f"There is no folder {path}; check the path.")
     if not (path / CONFIG_FILE).is_file():
+        if (path / "config.json").is_file():
+            raise OtptError(f"The folder {path} is one of Hugging Face; write hf:{folder}.")
         raise OtptError(f"The folder {path} has no {CONFIG_FILE}; expected the folder of an open_clip model.")
     folder_config = _read_config(path / CONFIG_FILE)
     config = folder_config["model_cfg"]
@@ -235,7 +237,9 @@ def _tokenizer(config: ModelConfig, offline: bool, folder: Path | None = None) -
             local_files_only=offline,
             **options,
         )
-        tokenizer.tokenizer.padding_side = "right"  # as in training; Gemma's class pads on the left unless its file says
+        tokenizer.tokenizer.padding_side = (
+            "right"  # as in training; Gemma's class pads on the left unless its file says
+        )
     else:
         tokenizer = open_clip.SimpleTokenizer(context_length=length, **options)
     return tokenizer

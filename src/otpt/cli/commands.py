@@ -90,7 +90,10 @@ def run(words: Sequence[str]) -> int:
         from otpt.cli import app  # with cyclopts, which takes a tenth of a second
 
         app.commands.update(commands)
-        return app.run_command(name, commands[name][0], options)
+        try:
+            return app.run_command(name, commands[name][0], options)
+        except OtptError as error:
+            say(app.with_options(str(error)))
     except OtptError as error:
         say(str(error))
     return 2
