@@ -23,6 +23,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from otpt.arguments import checked
 from otpt.backbones import Backbone
 from otpt.errors import OtptError, unknown
 from otpt.images import ImageSource, UrlLimits
@@ -139,6 +140,7 @@ class HeatMap:
         return data.getvalue()
 
 
+@checked
 def explain(
     classifier: ExplainableClassifier,
     image: ImageSource,
