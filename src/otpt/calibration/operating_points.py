@@ -99,6 +99,7 @@ def operating_points(
         >>> point.empirical.shown, point.empirical.share, point.guaranteed
         ('0.7000', 0.5, None)
     """
+    risks = list(risks)  # of an array, too
     if not risks:
         raise OtptError("No risk was given; expected one or more, such as 0.05.")
     rows = check_confidence(confidence, correct)
