@@ -100,10 +100,9 @@ class PaperLayout(Layout):
         methods = self.methods(results, selection.methods)
         tables: list[Table] = []
         for part in self.parts(results, selection, methods):
-            if printed is not None:
-                part = replace(part, printed=printed)
-            if part.datasets and part.methods:
-                tables.append(self._table(results, part, metrics, backbone, selection.level))
+            shown = part if printed is None else replace(part, printed=printed)
+            if shown.datasets and shown.methods:
+                tables.append(self._table(results, shown, metrics, backbone, selection.level))
         return tables
 
     def check(self, results: Results, selection: Selection) -> None:

@@ -70,7 +70,7 @@ def _numbered_table(
             f"the runs hold {', '.join(results.methods)} on {', '.join(results.datasets)}."
         )
     chosen = replace(selection, datasets=selection.datasets or shared, methods=selection.methods or methods)
-    return form.tables(results, chosen, printed=printed)
+    return form.tables(results, chosen, backbone=str(printed["backbone"].iloc[0]), printed=printed)
 
 
 @dataclass(frozen=True)

@@ -172,3 +172,21 @@ def measure_core() -> Core:
 def _best(work: Callable[[], object]) -> float:
     """Return the CPU seconds of the fastest round after a warm-up."""
     return max(min(timeit.repeat(work, timer=time.process_time, number=1, repeat=5)[1:]), 1e-9)
+
+
+def feature_bytes(backbone: str, views: int) -> float:
+    """Return the bytes that the features of an image and its gradients take in the cache, by the architecture."""
+    config = CONFIG["model_cfg"] if backbone == "pocket" else open_clip.get_model_config(backbone.split("/")[0])
+    if config is None:
+        return 0.0
+    return 4.0 * (views * int(config["embed_dim"]) + 4 * int(config["text_cfg"]["width"]))
+
+
+def gpu_here(device: str) -> str | None:
+    """Return the name in :data:`GPUS` of the GPU that ``device`` means here, ``HERE`` without one, or None."""
+    if device == "auto" and not torch.cuda.is_available():
+        return HERE
+    if not torch.cuda.is_available():
+        return None
+    name = torch.cuda.get_device_name(torch.device("cuda" if device == "auto" else device)).lower().replace(" ", "-")
+    return next((gpu for gpu in GPUS if gpu in name), None)

@@ -123,6 +123,61 @@ def draw_similarity(cosines: Mapping[str, Floats], labels: Mapping[str, str], *,
     return figure
 
 
+def draw_geometry(features: Mapping[str, Floats], *, title: str, note: str) -> Figure:
+    """Draw text features before and after test-time tuning: in a plane, their angles, and their dispersion.
+
+    Args:
+        features: by method, unit rows (C, D); the first are those of the initial prompt.
+        title: name of the data set.
+        note: further words below the figure.
+    """
+    if len(features) < 2:
+        raise OtptError("The figure 'geometry' needs a method that tunes the prompt; choose some with --methods.")
+    names = list(features)
+    before = features[names[0]]
+    figure, axes = style.panels(len(names) - 1 + 2, size=(2.9, 2.9), across=len(names) + 1)
+    centre = before.mean(axis=0)
+    plane = np.linalg.svd(before - centre, full_matrices=False)[2][:2]
+    looks = dict(zip(names, style.looks(names).values(), strict=True))
+    places = {name: (rows - centre) @ plane.T for name, rows in features.items()}
+    limit = 1.1 * max(float(np.abs(place).max()) for place in places.values())
+    for panel, name in zip(axes, names[1:], strict=False):
+        panel.quiver(
+            *places[names[0]].T,
+            *(places[name] - places[names[0]]).T,
+            angles="xy",
+            scale_units="xy",
+            scale=1,
+            width=0.004,
+            color=looks[name].colour,
+            alpha=0.7,
+        )
+        panel.scatter(*places[names[0]].T, s=9, color=style.GREY)
+        panel.scatter(*places[name].mean(axis=0), s=60, marker="+", color=looks[name].colour)
+        panel.set(xlim=(-limit, limit), ylim=(-limit, limit), aspect="equal", title=style.short(name))
+        panel.set(xlabel="first direction", ylabel="second direction")
+    angles_panel, dispersion_panel = axes[len(names) - 1], axes[len(names)]
+    for name, rows in features.items():
+        angles = np.degrees(np.arccos(np.clip(pairwise_cosines(rows), -1.0, 1.0)))
+        counts, edges = np.histogram(angles, 60, density=True)
+        look = looks[name]
+        angles_panel.stairs(counts, edges, color=look.colour, label=f"{style.short(name)}, mean {angles.mean():.2f}°")
+        distance = np.linalg.norm(rows - rows.mean(axis=0), axis=1)
+        cosines = rows @ rows.T
+        np.fill_diagonal(cosines, -1.0)
+        nearest = np.degrees(np.arccos(np.clip(cosines.max(axis=1), -1.0, 1.0)))
+        label = f"{style.short(name)}, mean distance {distance.mean():.4f}"
+        dispersion_panel.scatter(distance, nearest, s=9, color=look.colour, marker=look.marker, label=label, alpha=0.7)
+    angles_panel.set(xlabel="angle between two text features, degrees", ylabel="density", title="angles")
+    dispersion_panel.set(xlabel="distance from the centroid", ylabel="angle to the nearest feature, degrees")
+    dispersion_panel.set_title("dispersion")
+    for panel in (angles_panel, dispersion_panel):
+        panel.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), fontsize=6.5)
+    words = "arrows: each class from the initial prompt (grey), in the plane of its two largest directions; +: centroid"
+    style.footnote(figure, f"{title}; {words}; {note}")
+    return figure
+
+
 def density(values: Floats, at: Floats) -> Floats:
     """Compute the Gaussian kernel density at the points ``at`` from a histogram of 2048 cells."""
     counts, edges = np.histogram(values, 2048, (values.min() - 1e-3, values.max() + 1e-3))
