@@ -38,9 +38,10 @@ COMMANDS: Commands = {
         "report": ("otpt.cli.results:report", "one HTML page of runs"),
     },
     "Look things up": {
-        "datasets": ("otpt.cli.lists:datasets", "data sets, and which are present"),
-        "datasets check": ("otpt.cli.lists:check", "verify a data set and open a sample of its images"),
-        "datasets get": ("otpt.cli.lists:get", "download a data set"),
+        "datasets": ("otpt.cli.datasets:datasets", "data sets, where they come from, and which are present"),
+        "datasets check": ("otpt.cli.datasets:check", "verify a data set and open a sample of its images"),
+        "datasets get": ("otpt.cli.datasets:get", "download, verify, unpack and check data sets"),
+        "datasets prepare": ("otpt.cli.datasets:prepare", "sort ImageNet's images; draw UCF101's middle frames"),
         "methods": ("otpt.cli.lists:methods", "the parts of method names"),
         "models": ("otpt.cli.lists:models", "backbones"),
         "cache": ("otpt.cli.lists:cache", "show or empty the feature cache"),

