@@ -16,6 +16,8 @@ from otpt.report.rows import init_cosine, mean_cosines
 Floats = npt.NDArray[np.float64]
 MAX_PROMPTS = 24
 _FEWEST = 3
+_ARROW = 0.25
+"""Length of the longest arrow of 'geometry', as a fraction of half the panel."""
 
 
 def draw_cosine(results: Results) -> Figure:
@@ -135,24 +137,27 @@ def draw_geometry(features: Mapping[str, Floats], *, title: str, note: str) -> F
         raise OtptError("The figure 'geometry' needs a method that tunes the prompt; choose some with --methods.")
     names = list(features)
     before = features[names[0]]
-    figure, axes = style.panels(len(names) - 1 + 2, size=(2.9, 2.9), across=len(names) + 1)
+    figure, axes = style.panels(len(names) - 1 + 2, size=(2.6, 2.6), across=len(names) + 1)
     centre = before.mean(axis=0)
     plane = np.linalg.svd(before - centre, full_matrices=False)[2][:2]
     looks = dict(zip(names, style.looks(names).values(), strict=True))
     places = {name: (rows - centre) @ plane.T for name, rows in features.items()}
     limit = 1.1 * max(float(np.abs(place).max()) for place in places.values())
+    moves = {name: place - places[names[0]] for name, place in places.items()}
+    longest = max(float(np.linalg.norm(move, axis=1).max()) for move in moves.values())
+    factor = max(round(_ARROW * limit / max(longest, 1e-9)), 1)
     for panel, name in zip(axes, names[1:], strict=False):
         panel.quiver(
             *places[names[0]].T,
-            *(places[name] - places[names[0]]).T,
+            *(factor * moves[name]).T,
             angles="xy",
             scale_units="xy",
             scale=1,
-            width=0.004,
+            width=0.005,
             color=looks[name].colour,
-            alpha=0.7,
+            zorder=3,
         )
-        panel.scatter(*places[names[0]].T, s=9, color=style.GREY)
+        panel.scatter(*places[names[0]].T, s=7, color=style.GREY, alpha=0.6)
         panel.scatter(*places[name].mean(axis=0), s=60, marker="+", color=looks[name].colour)
         panel.set(xlim=(-limit, limit), ylim=(-limit, limit), aspect="equal", title=style.short(name))
         panel.set(xlabel="first direction", ylabel="second direction")
@@ -167,13 +172,20 @@ def draw_geometry(features: Mapping[str, Floats], *, title: str, note: str) -> F
         np.fill_diagonal(cosines, -1.0)
         nearest = np.degrees(np.arccos(np.clip(cosines.max(axis=1), -1.0, 1.0)))
         label = f"{style.short(name)}, mean distance {distance.mean():.4f}"
-        dispersion_panel.scatter(distance, nearest, s=9, color=look.colour, marker=look.marker, label=label, alpha=0.7)
+        dispersion_panel.scatter(distance, nearest, s=7, color=look.colour, marker=look.marker, alpha=0.3)
+        centre_of = (float(distance.mean()), float(nearest.mean()))
+        dispersion_panel.scatter(
+            *centre_of, s=60, color=look.colour, marker=look.marker, edgecolor=style.ink(), zorder=4, label=label
+        )
     angles_panel.set(xlabel="angle between two text features, degrees", ylabel="density", title="angles")
     dispersion_panel.set(xlabel="distance from the centroid", ylabel="angle to the nearest feature, degrees")
     dispersion_panel.set_title("dispersion")
     for panel in (angles_panel, dispersion_panel):
         panel.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), fontsize=6.5)
-    words = "arrows: each class from the initial prompt (grey), in the plane of its two largest directions; +: centroid"
+    words = (
+        f"arrows: how each class moves from the initial prompt (grey), {factor} times as long, in the plane of the initial "
+        "features' two largest directions; +: centroid; large markers: means"
+    )
     style.footnote(figure, f"{title}; {words}; {note}")
     return figure
 
