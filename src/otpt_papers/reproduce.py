@@ -40,6 +40,8 @@ TRAINED = ("baple", "fpt")
 """Systems whose networks are trained first, unless their files are given."""
 VALIDATION_IMAGES = 1000
 """Images of a validation split that a temperature is fitted on."""
+FEWEST = 60
+"""Validation images with a --limit below; a temperature needs some."""
 TABLE_SUFFIXES = (".md", ".tex", ".csv")
 FIGURE_SUFFIXES = (".png", ".pdf")
 _SIGLIP = "SigLIP's weights: 'otpt evaluate --backbone NAME/TAG --methods …'"
@@ -451,7 +453,7 @@ class _Planner:
         """Return the job that fits a temperature on the validation split of a data set."""
         choice, folder = self.choice, self._folder(backbone)
         makes = folder / "temperatures" / f"{dataset}.json"
-        limit = min(choice.limit or VALIDATION_IMAGES, VALIDATION_IMAGES)
+        limit = VALIDATION_IMAGES if choice.limit is None else min(max(choice.limit, FEWEST), VALIDATION_IMAGES)
         words = [*self._data_words(), "--split", "val", "--backbone", self._model(backbone), "--methods", *methods]
         words += ["--maps", "temperature", "--official-precision", "--views", str(choice.views), "--limit", str(limit)]
         words += [*choice.run_options, "--run", str(folder / "validation" / dataset), "--out", str(makes)]
