@@ -1,8 +1,8 @@
 """``python -m tests.rehearsal FOLDER``: the paper from an empty disk, with small archives, images and models.
 
 Publishes archives of all data sets in their official structure and with full class lists on a local server, fetches
-them with ``otpt datasets get`` and ``prepare``, makes stand-ins of all models and checkpoints in their file formats, and
-runs ``otpt reproduce paper --go``. It ends with 19 tables and 10 figures, whose numbers mean nothing.
+them with ``otpt datasets get`` and ``prepare``, makes stand-ins of all models and checkpoints in their file formats,
+and runs ``otpt reproduce paper --go``. It ends with 19 tables and 10 figures, whose numbers mean nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from oracles.data.file_server import FileServer
 from oracles.methods.maple import maple_state
-from oracles.models.medical import write_medclip, write_plip, write_vit
+from oracles.models.medical import BERT, SWIN, write_medclip, write_plip, write_vit
 from oracles.models.tiny import open_clip_local_dir
 from PIL import Image
 from scipy.io import savemat
@@ -32,6 +32,7 @@ from scipy.io import savemat
 from otpt.cli import main
 from otpt.data import find_entry, load_dataset, published_downloads
 from otpt.data.classes import builtin_class_list
+from otpt_medical import medclip
 
 SETS = (
     "imagenet", "caltech101", "pets", "cars", "flowers102", "food101", "aircraft", "sun397", "dtd", "eurosat", "ucf101",
@@ -84,10 +85,9 @@ def split_files(name: str) -> dict[str, bytes]:
     if name in ("pets", "flowers102"):  # their images lie in one folder
         rows = {split: [(path.replace("/", "_"), *rest) for path, *rest in listed] for split, listed in rows.items()}
     if name == "cars":
-        rows = {
-            split: [(f"cars_{'test' if split == 'test' else 'train'}/{path.replace('/', '_')}", *rest) for path, *rest in listed]
-            for split, listed in rows.items()
-        }  # fmt: skip
+        for split, listed in rows.items():
+            folder_of_split = "cars_test" if split == "test" else "cars_train"
+            rows[split] = [(f"{folder_of_split}/{path.replace('/', '_')}", *rest) for path, *rest in listed]
     files = {f"{folder}/{path}": picture(path) for listed in rows.values() for path, *_ in listed}
     (split_file,) = (file for file in published_downloads()[name].files if file.is_list)
     return {**files, f"{split_file.to}/{split_file.name}": json.dumps(rows).encode()}
@@ -133,18 +133,29 @@ def isic_files() -> dict[str, bytes]:
         lines = [f"image,{','.join(classes)}"]
         for number in range(2 * len(classes)):
             name = f"ISIC_{split}_{number:04d}"
-            lines.append(",".join([name, *("1.0" if label == number % len(classes) else "0.0" for label in range(len(classes)))]))
+            lines.append(
+                ",".join([name, *("1.0" if label == number % len(classes) else "0.0" for label in range(len(classes)))])
+            )
             files[f"ISIC2018/ISIC2018_Task3_{split}_Input/{name}.jpg"] = picture(f"{name}.jpg")
         truth = f"ISIC2018_Task3_{split}_GroundTruth"
         files[f"ISIC2018/{truth}/{truth}.csv"] = "\n".join(lines).encode()
-    return files  # fmt: skip
+    return files
 
 
 def imagenet_archives() -> dict[str, bytes]:
     """Return the validation images and the devkit, whose numbers of classes are not in the order of the folders."""
     wnids = builtin_class_list("imagenet").folders
     ids = np.random.default_rng(0).permutation(len(wnids)) + 1
-    kinds = ("ILSVRC2012_ID", "WNID", "words", "gloss", "num_children", "children", "wordnet_height", "num_train_images")
+    kinds = (
+        "ILSVRC2012_ID",
+        "WNID",
+        "words",
+        "gloss",
+        "num_children",
+        "children",
+        "wordnet_height",
+        "num_train_images",
+    )
     rows = [(int(number), wnid, wnid, "", 0, [], 0, 1300) for number, wnid in zip(ids, wnids, strict=True)]
     stream = io.BytesIO()
     savemat(stream, {"synsets": np.array(rows, dtype=[(kind, "O") for kind in kinds]).reshape(-1, 1)})
@@ -224,7 +235,9 @@ def publish(server: FileServer, folder: Path) -> Path:
             server.files[address] = contents[remote.name]
             lines += [f"[[{name}.files]]", f"name = {json.dumps(remote.name)}"]
             lines += [f"url = {json.dumps(server.address + address)}", f"size = {len(contents[remote.name])}"]
-            lines += [f"{key} = {json.dumps(value)}" for key, value in (("to", remote.to), ("inner", remote.inner)) if value]
+            lines += [
+                f"{key} = {json.dumps(value)}" for key, value in (("to", remote.to), ("inner", remote.inner)) if value
+            ]
             places = ", ".join(f"{json.dumps(inside)} = {json.dumps(below)}" for inside, below in remote.place.items())
             lines += [f"place = {{ {places} }}"] if places else []
     path = folder / "sources.toml"
@@ -247,6 +260,8 @@ def write_models(folder: Path) -> dict[str, str]:
     for kind in ("vit", "resnet"):
         open_clip_local_dir(folder / kind, kind)
     write_medclip(folder / "medclip")
+    medclip.SWIN.update(SWIN)  # MedCLIP has one size, the stand-in a smaller one
+    medclip.BERT.update(BERT)
     write_plip(folder / "plip")
     write_vit(folder / "frozen", hidden_size=32)
     return {

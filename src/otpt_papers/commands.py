@@ -157,6 +157,7 @@ def reproduce(
     otpt reproduce paper --bench --limit 20 --go
     """
     plan = _make_plan(paper, part, files, machine, cache)
+    _refuse_unused(plan, part, files)
     if not json:
         _print_plan(plan, machine)
         _note_cache(plan, part.views, cache)
@@ -172,6 +173,25 @@ def reproduce(
         _print_missing(problems, "Missing so far:")
         print("\nAdd --go to run it.", flush=True)
     return INCOMPLETE if go and problems else 0
+
+
+def _refuse_unused(plan: Plan, part: PartOptions, files: CheckpointOptions) -> None:
+    """Raise for options that no command of the plan uses."""
+    unused = [name for name in ("data", "paper_backbone") if part.bench and name in part.given()]
+    unused += [*files.given()] if part.bench else []
+    groups = {job.group for job in plan.jobs}
+    commands = {job.command for job in plan.jobs}
+    backbones = {job.backbone for job in plan.jobs}
+    for option, names, known in (("models", files.models, backbones), ("context", files.context, groups)):
+        unused += [option for name in names or () if name.partition("=")[0] not in known]
+    unused += ["trained" for name in files.trained or () if name.partition("=")[0] not in groups]
+    unused += ["epochs"] if files.epochs is not None and not {("train", "baple"), ("train", "fpt")} & commands else []
+    unused += ["shots"] if files.shots is not None and ("train", "baple") not in commands else []
+    if unused:
+        raise OtptError(
+            f"--{unused[0].replace('_', '-')} has no effect on this plan, whose runs are {', '.join(sorted(groups))} "
+            f"on {', '.join(sorted(backbones))}; leave it out."
+        )
 
 
 def _go(plan: Plan, folder: Path) -> dict[str, list[str]]:

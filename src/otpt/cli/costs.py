@@ -11,6 +11,7 @@ import timeit
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from functools import cache, partial
 from typing import NamedTuple
 
@@ -22,6 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
+from otpt.backbones.open_clip_models import ModelConfig
 from otpt.backbones.pocket import CONFIG
 from otpt.errors import OtptError, unknown
 from otpt.methods import Method
@@ -89,7 +91,7 @@ class Counts(NamedTuple):
 @cache
 def count_model(spec: str) -> Counts:
     """Count the operations of both towers on tensors without data."""
-    config = CONFIG["model_cfg"] if spec == "pocket" else open_clip.get_model_config(spec.split("/")[0])
+    config = _model_config(spec)
     if config is None:
         raise OtptError(f"The architecture {spec!r} is not known; expected pocket, or a name of open_clip: ViT-B-16.")
     with _unfused_attention(), torch.device("meta"):
@@ -107,6 +109,14 @@ def count_model(spec: str) -> Counts:
     convolutions = sum(count for operator, count in flops.items() if "conv" in str(operator))
     products = sum(flops.values()) - convolutions
     return Counts(products / CHUNK, convolutions / CHUNK, text.get_total_flops() / 40, weights, memory.peak)
+
+
+def _model_config(spec: str) -> ModelConfig | None:
+    """Return open_clip's configuration of a model by its specification, or None for other models."""
+    if spec == "pocket":
+        return deepcopy(CONFIG["model_cfg"])
+    architecture = spec.removeprefix("random:").split("/")[0]
+    return None if ":" in architecture else open_clip.get_model_config(architecture)
 
 
 @contextmanager
@@ -176,7 +186,7 @@ def _best(work: Callable[[], object]) -> float:
 
 def feature_bytes(backbone: str, views: int) -> float:
     """Return the bytes that the features of an image and its gradients take in the cache, by the architecture."""
-    config = CONFIG["model_cfg"] if backbone == "pocket" else open_clip.get_model_config(backbone.split("/")[0])
+    config = _model_config(backbone)
     if config is None:
         return 0.0
     return 4.0 * (views * int(config["embed_dim"]) + 4 * int(config["text_cfg"]["width"]))

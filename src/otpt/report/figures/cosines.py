@@ -157,8 +157,9 @@ def draw_geometry(features: Mapping[str, Floats], *, title: str, note: str) -> F
             color=looks[name].colour,
             zorder=3,
         )
-        panel.scatter(*places[names[0]].T, s=7, color=style.GREY, alpha=0.6)
-        panel.scatter(*places[name].mean(axis=0), s=60, marker="+", color=looks[name].colour)
+        panel.scatter(places[names[0]][:, 0], places[names[0]][:, 1], s=7, color=style.GREY, alpha=0.6)
+        across, up = places[name].mean(axis=0)
+        panel.scatter(across, up, s=60, marker="+", color=looks[name].colour)
         panel.set(xlim=(-limit, limit), ylim=(-limit, limit), aspect="equal", title=style.short(name))
         panel.set(xlabel="first direction", ylabel="second direction")
     angles_panel, dispersion_panel = axes[len(names) - 1], axes[len(names)]
@@ -183,8 +184,8 @@ def draw_geometry(features: Mapping[str, Floats], *, title: str, note: str) -> F
     for panel in (angles_panel, dispersion_panel):
         panel.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), fontsize=6.5)
     words = (
-        f"arrows: how each class moves from the initial prompt (grey), {factor} times as long, in the plane of the initial "
-        "features' two largest directions; +: centroid; large markers: means"
+        f"arrows: how each class moves from the initial prompt (grey), {factor} times as long, in the plane of the "
+        "initial features' two largest directions; +: centroid; large markers: means"
     )
     style.footnote(figure, f"{title}; {words}; {note}")
     return figure
