@@ -342,7 +342,7 @@ def _group_table(
         if dataset not in deviations.strange:
             cells = cells.assign(paper=printed_values(cells, printed, []))
         comparable = not deviations.other_model and dataset not in deviations.other_images
-        cells = cells.assign(difference=(cells["value"] - cells["paper"]).where(comparable))
+        cells = cells.assign(difference=cells["value"] - cells["paper"] if comparable else np.nan)
         paper_notes = [*deviations.notes, *paper.remarks_on(number)]
     at_value = "its median" if split == "median" else "the initial prompt's value"
     title = f"{dataset}: images split by TPT's mean cosine similarity at {at_value}"
