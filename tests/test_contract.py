@@ -152,6 +152,7 @@ CASES = {
     "reject": Case(True),
     "reject_threshold": Case(50.0, {"reject": True}),
     "threshold": Case(1.0, {"groups": GROUPS}),
+    "within": Case("pets", {"groups": GROUPS}),
 }
 """Fields that need other fields, or whose values are not evident from their types."""
 
@@ -284,7 +285,7 @@ def test_several_methods_all_run_or_are_refused(question: str) -> None:
 # ---- fields of an evaluation ----------------------------------------------------------------------------------------
 
 RUN: dict[str, Any] = {"method": "mean-probability", "views": 4}
-REFUSED_IN_EVALUATIONS = {"dataset", "stream_length", "threshold"}
+REFUSED_IN_EVALUATIONS = {"dataset", "stream_length", "threshold", "within"}
 """Fields of Protocol and Decision that the data set determines, or that no row has."""
 ONLY_IN_CONFIG = {"memory_budget"}
 """Fields that need not change a row; the configuration of the run shows them."""

@@ -20,7 +20,7 @@ SOURCE = Path(__file__).resolve().parent.parent / "src"
 
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("_version", "errors", "arrays", "files", "threads", "transfers", "progress", "records"),
-    ("plugins", "registry", "images", "folders", "labels", "plots", "views", "metrics"),
+    ("plugins", "registry", "images", "folders", "video", "labels", "plots", "views", "metrics"),
     ("objectives", "backbones"),
     ("features", "prompts", "calibration", "rejection", "groups"),
     ("methods",),

@@ -41,6 +41,7 @@ from .methods import (
 )
 from .prediction import Failure, Prediction, Predictions
 from .prompts import Prompt
+from .video import Frames
 from .views import ViewRecipe
 
 __all__ = [
@@ -48,6 +49,7 @@ __all__ = [
     "Classifier",
     "Decision",
     "Failure",
+    "Frames",
     "Method",
     "OtptError",
     "Prediction",

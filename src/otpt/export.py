@@ -19,7 +19,6 @@ import json
 import warnings
 from collections.abc import Mapping
 from copy import deepcopy
-from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Protocol, TypedDict
@@ -122,7 +121,7 @@ def describe(classifier: ExportableClassifier) -> Description:
         "method": classifier.method.name,
         "views": 1 if recipe is None else recipe.n_views,
         "calibrated": classifier.method.name in classifier.calibrations,
-        "preprocessing": asdict(classifier.backbone.preprocessing),
+        "preprocessing": classifier.backbone.preprocessing.facts(),
     }
 
 

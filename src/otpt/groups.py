@@ -101,6 +101,17 @@ class Groups:
         sums = {name: float(of_classes[list(positions)].sum()) for name, positions in self.members.items()}
         return {name: min(total, 1.0) for name, total in sums.items()}  # float32 may round up
 
+    def inside(self, name: str) -> Groups | None:
+        """Return the groups inside a group, as groups of its classes; None if there are none."""
+        members = self.members[name]
+        positions = {position: i for i, position in enumerate(members)}
+        narrower = {
+            other: tuple(positions[position] for position in of_other)
+            for other, of_other in self.members.items()
+            if other != name and set(of_other) <= set(members)
+        }
+        return Groups(narrower) if narrower else None
+
     def back_off(self, of_classes: Floats, names: Sequence[str], threshold: float) -> Answer | None:
         """Return the most specific answer whose probability reaches the threshold, or None."""
         return _first(self.candidates(of_classes, names), threshold)

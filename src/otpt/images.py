@@ -51,6 +51,9 @@ ImageSource: TypeAlias = "str | Path | bytes | IO[bytes] | Image.Image | NDArray
 MAX_PIXELS = 178_956_970
 """Number of pixels above which Pillow rejects an image as a decompression bomb."""
 
+MAX_FILE_BYTES = 1 << 30
+"""Number of bytes above which a local file is no image: four bytes of each of :data:`MAX_PIXELS` pixels, and some."""
+
 _T = TypeVar("_T")
 _CHANNELS = (1, 3, 4)  # grey, RGB, RGBA
 _ROUNDING = 1e-6
@@ -104,12 +107,16 @@ def open_image(source: ImageSource, *, max_pixels: int = MAX_PIXELS, urls: UrlLi
 
 
 def open_with_digest(
-    source: ImageSource, *, max_pixels: int = MAX_PIXELS, urls: UrlLimits | None = LIMITS
+    source: ImageSource,
+    *,
+    max_pixels: int = MAX_PIXELS,
+    urls: UrlLimits | None = LIMITS,
+    name: str = "the given image",
 ) -> tuple[Image.Image, str]:
     """Open an image as :func:`open_image` does, and return it with the digest of its pixels.
 
     The digest is the first 32 hexadecimal digits of the SHA-256 of ``b"width height\\n"`` and the RGB bytes, so it does
-    not depend on the file format.
+    not depend on the file format. ``name`` stands for a PIL image in messages.
     """
     if isinstance(source, ImageFeatures):
         raise OtptError("The image consists of features only, but its pixels are needed; pass the image.")
@@ -119,18 +126,20 @@ def open_with_digest(
         image = Image.fromarray(values)
     else:
         if isinstance(source, Image.Image):
-            opened, name = source, "the given image"
+            opened = source
         else:
-            data, name = _file_bytes(source, urls)
+            data, name = file_bytes(source, urls)
             opened = open_header(io.BytesIO(data), name=name)
         _check_size(opened.size, name, max_pixels)
-        image = _to_rgb(_load(opened, name), name)
+        loaded = _load(opened, name)
+        _check_size(loaded.size, name, max_pixels)  # a header may say less than is decoded
+        image = _to_rgb(loaded, name)
     digest = hashlib.sha256(b"%d %d\n" % image.size)
     digest.update(image.tobytes())
     return image, digest.hexdigest()[:32]
 
 
-def _file_bytes(source: object, urls: UrlLimits | None) -> tuple[bytes, str]:
+def file_bytes(source: object, urls: UrlLimits | None) -> tuple[bytes, str]:
     """Return the bytes of an image file and its name for error messages."""
     if isinstance(source, (bytes, bytearray, memoryview)):
         data, name = bytes(source), "the given bytes"
@@ -155,11 +164,16 @@ def _read_file(path: Path) -> bytes:
         kind = "a folder" if path.is_dir() else "not a regular file"
         raise OtptError(f"{str(path)!r} is {kind}; pass the path of an image file.")
     try:
-        return path.read_bytes()
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            data = b"" if size > MAX_FILE_BYTES else file.read(MAX_FILE_BYTES)
     except FileNotFoundError:
         raise OtptError(f"There is no image at {str(path)!r}; check the path.") from None
     except (OSError, ValueError) as error:  # ValueError: null character in the path
         raise cannot_read("image", path, error) from None
+    if size > MAX_FILE_BYTES:
+        raise OtptError(f"The file {str(path)!r} has {size:,} bytes; expected an image, of at most {MAX_FILE_BYTES:,}.")
+    return data
 
 
 class Readable(Protocol):
@@ -386,7 +400,10 @@ def rgb_array(source: NDArray[np.generic] | Tensor) -> NDArray[np.uint8]:
 
 def _eight_bits(values: NDArray[np.generic], name: str) -> NDArray[np.uint8]:
     """Convert 16-bit grey values (of any integer type) to 8-bit: v·255/65535, rounded."""
-    wide = values.astype(np.int64)
-    if wide.min() < 0 or wide.max() > 65535:
+    if values.min() < 0 or values.max() > 65535:
         raise OtptError(f"{name} has 32-bit values without a defined white level; save it as 8- or 16-bit.")
-    return ((wide * 255 + 32767) // 65535).astype(np.uint8)
+    wide = values.astype(np.int32)  # 65535·255 + 32767 fits
+    wide *= 255
+    wide += 32767
+    wide //= 65535
+    return wide.astype(np.uint8)

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
 
 from tqdm.auto import tqdm
 
+from otpt.errors import OtptError
+
+T = TypeVar("T")
 LOG_SECONDS = 60.0
+DELAY = 2.0
+"""Seconds after which a bar appears that nobody asked for."""
 
 
 class Progress:
@@ -18,16 +24,22 @@ class Progress:
         show: False to show nothing.
         log: called with a line, instead of the bar, if the standard error is not a terminal.
         seconds: between two lines.
+        delay: seconds after which the bar appears, so that short work shows none.
     """
 
     def __init__(
-        self, *, show: bool = True, log: Callable[[str], None] | None = None, seconds: float = LOG_SECONDS
+        self,
+        *,
+        show: bool = True,
+        log: Callable[[str], None] | None = None,
+        seconds: float = LOG_SECONDS,
+        delay: float = 0.0,
     ) -> None:
         self.done = self.failed = self._first = 0
         self.total: int | None = 0
         self._started = self._logged = time.monotonic()
         self._log = log or (lambda line: print(line, file=sys.stderr, flush=True))
-        self._seconds, self._show = seconds, show
+        self._seconds, self._show, self._delay = seconds, show, delay
         self._bar: tqdm[object] | None = None
 
     def __enter__(self) -> Progress:
@@ -49,8 +61,10 @@ class Progress:
         self._started = self._logged = time.monotonic()
         if not self._show or (total is not None and done >= total):
             return
-        if sys.stderr.isatty() or _in_notebook():
-            self._bar = tqdm(total=total, initial=done, unit=" images", dynamic_ncols=True, leave=False)
+        if _has_bars():
+            self._bar = tqdm(
+                total=total, initial=done, unit=" images", dynamic_ncols=True, leave=False, delay=self._delay
+            )
         elif say_done and done and total is not None:
             self._log(f"{done}/{total} images are already done; {total - done} are left")
 
@@ -66,6 +80,23 @@ class Progress:
             self._logged = time.monotonic()
             self._log(self.line())
 
+    def track(
+        self, results: Iterable[T], total: int | None, failed: Callable[[T], bool] = lambda result: False
+    ) -> Iterator[T]:
+        """Yield the results of ``total`` images, None if unknown, while the progress is shown.
+
+        Args:
+            results: results of the images, in order.
+            total: number of images.
+            failed: whether the result is that of an image that cannot be used.
+        """
+        with self:
+            self.start(0, total)
+            for number, result in enumerate(results, start=1):
+                self.failed += failed(result)
+                self.update(number)
+                yield result
+
     def line(self) -> str:
         """Return the state as text."""
         parts = [f"{self.done} images" if self.total is None else f"{self.done}/{self.total} images"]
@@ -77,6 +108,27 @@ class Progress:
         if self.failed:
             parts.append(f"{self.failed} could not be read")
         return ", ".join(parts)
+
+
+def as_progress(progress: object) -> Progress:
+    """Return how progress is shown, as asked for by a keyword ``progress``.
+
+    Args:
+        progress: True for a bar, or lines in a log; False for nothing; a :class:`Progress`; None for a bar on a
+            terminal or in a notebook, from the third second on.
+    """
+    if isinstance(progress, Progress):
+        return progress
+    if progress is None:
+        return Progress(show=_has_bars(), delay=DELAY)
+    if isinstance(progress, bool):
+        return Progress(show=progress)
+    raise OtptError(f"progress is {progress!r:.80}; expected True, False or an otpt.evaluation.Progress.")
+
+
+def _has_bars() -> bool:
+    """Return whether a bar can be seen."""
+    return sys.stderr.isatty() or _in_notebook()
 
 
 def _in_notebook() -> bool:

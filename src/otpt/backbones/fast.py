@@ -255,7 +255,7 @@ def tune_vit(visual: nn.Module, chunk: int, *, pack: bool) -> nn.Module:
     """Return a faster vision transformer, which shares weights with ``visual`` where possible."""
     vision = cast(ClipVision, visual)
     blocks = [cast(_PlainBlock, block) for block in vision.transformer.resblocks]
-    if not vision.transformer.batch_first or not all(_is_plain_block(block) for block in blocks):
+    if not getattr(vision.transformer, "batch_first", True) or not all(_is_plain_block(block) for block in blocks):
         return visual
     tokens = vision.positional_embedding.shape[0]
     reads_class_token = vision.attn_pool is None and vision.pool_type == "tok" and not vision.output_tokens

@@ -16,6 +16,7 @@ from otpt.bulk.jobs import (
     ImageWorker,
     Item,
 )
+from otpt.bulk.labelled import LabelledPredictions, read_labelled
 from otpt.bulk.prediction import (
     BulkResult,
     ImageJob,
@@ -44,6 +45,7 @@ __all__ = [
     "ImageWorker",
     "Images",
     "Item",
+    "LabelledPredictions",
     "Monitor",
     "PendingImage",
     "Row",
@@ -55,6 +57,7 @@ __all__ = [
     "flat_row",
     "open_images",
     "predict",
+    "read_labelled",
     "run",
     "stamp_of",
 ]

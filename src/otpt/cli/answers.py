@@ -12,13 +12,14 @@ from otpt.bulk import Answer, answer_rows
 from otpt.cli.terminal import print_table, say
 from otpt.errors import OtptError
 from otpt.methods import KEPT_INIT
-from otpt.prediction import Failure, Prediction
+from otpt.prediction import IMPOSSIBLE, Failure, Prediction
 from otpt.rejection import REJECTED
 
 TOP = 5
 """Default for ``--top`` with a single image."""
 FLAGS = {
     KEPT_INIT: "the gradient was not finite, so the initial prompt was used",
+    IMPOSSIBLE: "no class of the group has any probability, so all are equal",
     REJECTED: "the image probably shows none of the classes",
 }
 

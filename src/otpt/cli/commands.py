@@ -20,6 +20,7 @@ COMMANDS: Commands = {
         "embed": ("otpt.cli.predict:embed", "image features in a Parquet file"),
         "serve": ("otpt.cli.serve:serve", "predictions over HTTP, with a web page"),
         "calibrate": ("otpt.cli.calibrate:calibrate", "fit a calibration on labelled images"),
+        "decide": ("otpt.cli.decide:decide", "confidence thresholds for accepted error rates"),
         "export": ("otpt.cli.export:export", "a classifier as an ONNX file"),
     },
     "Evaluate methods": {

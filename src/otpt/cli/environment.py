@@ -15,6 +15,7 @@ EXTRAS = {
     "onnx": (("onnx", "onnxruntime", "onnxscript"), "otpt export"),
     "ray": (("ray",), "--engine ray"),
     "remote": (("aiohttp", "gcsfs", "s3fs"), "s3://, gs:// and other remote storage"),
+    "video": (("av",), "videos as images"),
     "serve": (("fastapi", "prometheus-client", "python-multipart", "uvicorn"), "otpt serve"),
 }
 """Extras of the package: the distributions of each, and what needs them."""

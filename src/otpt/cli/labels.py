@@ -64,7 +64,7 @@ def show_labels(
 def label_table_text(runs: Sequence[Run], form: str, *, n_bins: int | None = None) -> str:
     """Return the metrics over all labels as a table in a format of ``otpt table``."""
     table, _ = label_tables(label_results(runs, n_bins=n_bins))
-    if form == "terminal":
+    if form == "text":
         return text_table(table, len(table.columns) - 2, terminal_width()) + "\n"
     if form == "markdown":
         return table.to_markdown(index=False, disable_numparse=True) + "\n"

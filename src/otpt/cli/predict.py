@@ -57,6 +57,7 @@ class QuestionOptions(o.Options):
     groups: Annotated[Path | None, o.setting(Task, "groups", group=_QUESTIONS, metavar="FILE")] = None
     examples: Annotated[Path | None, o.setting(Task, "examples", group=_QUESTIONS, metavar="FOLDER")] = None
     threshold: Annotated[float | None, o.setting(Decision, "threshold", group=_QUESTIONS)] = None
+    within: Annotated[str | None, o.setting(Decision, "within", group=_QUESTIONS, metavar="GROUP")] = None
 
     def class_list(self, source: Source) -> ClassList | None:
         """Return the class list; ``OtptError`` if there are neither classes nor what they could be taken from."""

@@ -53,6 +53,7 @@ class LimitOptions(o.Options):
     labels: Annotated[int | None, _limit("labels", "--max-labels")] = None
     label_length: Annotated[int | None, _limit("label_length", "--max-label-length")] = None
     texts: Annotated[int | None, _limit("texts", "--max-texts")] = None
+    work: Annotated[int | None, _limit("work", "--max-work")] = None
     views: Annotated[int | None, _limit("views", "--max-views")] = None
     queue: Annotated[int | None, _limit("queue", "--queue")] = None
     share: Annotated[float | None, _limit("share", "--share")] = None

@@ -23,7 +23,7 @@ import time
 import warnings
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -183,7 +183,7 @@ def feature_key(backbone: ImageEncoder, recipe: ViewRecipe, seed: int, features:
         "precision": backbone.precision,
         "compiled": backbone.compiled,
         "device": backbone.device.type,
-        "preprocessing": asdict(backbone.preprocessing),
+        "preprocessing": backbone.preprocessing.facts(),
         "views": recipe.kind,
         "seed": seed,
         "features": features,

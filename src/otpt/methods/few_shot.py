@@ -117,6 +117,7 @@ class ExamplesInit(Init):
             texts,
             memory_budget=setup.protocol.memory_budget,
             tunes=any(method.tunes for method in setup.methods),
+            tunable=setup.tunable,
             kind=ExampleState,
             scorer=self.name,
             examples=examples,

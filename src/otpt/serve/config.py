@@ -30,8 +30,9 @@ class Limits(Frozen):
     groups: int = Field(200, gt=0, description="groups of labels of a request")
     texts: int = Field(8000, gt=0, description="texts to encode for a request: labels × templates")
     methods: int = Field(8, gt=0, description="methods of a request")
-    steps: int = Field(16, gt=0, description="optimizer steps per image of a method")
-    numbers: int = Field(64, gt=0, description="whole numbers of a method above their default, such as neighbours")
+    work: int = Field(
+        100_000, gt=0, description="work of a request, in texts through the text tower; a view counts as 20"
+    )
     scores: int = Field(50_000, gt=0, description="scores of an answer: images × methods × top")
     views: int = Field(64, gt=0, description="views of an image")
     queue: int = Field(128, gt=0, description="images in progress; beyond, requests get 429")

@@ -13,6 +13,7 @@ from otpt.calibration import Calibrated, Calibration
 from otpt.data.classes import ClassList
 from otpt.decision import Decision
 from otpt.errors import OtptError, unknown
+from otpt.explain import CROPS
 from otpt.methods import (
     MULTI_LABEL,
     Method,
@@ -21,11 +22,9 @@ from otpt.methods import (
     Task,
     calibration_facts,
     compose,
-    init_of,
 )
-from otpt.methods.inits import TemplatesInit
+from otpt.methods.work import VIEW, image_passes, sentences
 from otpt.prediction import Prediction, make_predictions
-from otpt.prompts import Templates
 from otpt.records import sort_keywords
 from otpt.registry import STREAM
 from otpt.rejection import Rejection
@@ -70,18 +69,21 @@ class Query:
     @cached_property
     def texts(self) -> int:
         """Number of texts to encode: classes × templates, summed over the inits of the methods."""
-        per_class: dict[str, int] = {}
-        for method in self.protocol.methods:
-            init = init_of(method)
-            texts = init.sentences(self.task, self.protocol) if isinstance(init, TemplatesInit) else self.task.texts
-            per_class[init.name] = len(texts.sentences) if isinstance(texts, Templates) else 1
-        return len(self.task.classes) * sum(per_class.values())
+        return sentences(self.task, self.protocol)
+
+    @cached_property
+    def image_work(self) -> int:
+        """Estimated work of one image, in passes of a text."""
+        return image_passes(self.task, self.protocol)
 
     def predictions(self, outputs: Sequence[Output]) -> dict[str, Prediction]:
         """Return the predictions of an image by method."""
-        return make_predictions(
-            self.protocol.methods, outputs, self.task, self.calibrations, threshold=self.decision.threshold
-        )
+        return make_predictions(self.protocol.methods, outputs, self.task, self.calibrations, decision=self.decision)
+
+    def position(self, index: int) -> int:
+        """Return the position in the class list of class ``index`` of a prediction."""
+        within, groups = self.decision.within, self.task.groups
+        return index if within is None or groups is None else groups.members[within][index]
 
     def for_crops(self) -> Query:
         """Return the query of a heat map: the same classes under zero-shot."""
@@ -119,6 +121,7 @@ class Catalogue:
         texts = sum(query.texts for query in queries.values())
         if request.classes is None or texts > len(class_lists[0]):
             check_count("texts", texts, limits.texts)  # a list of the operator may be longer
+        _check_work(request, [queries[class_list.names] for class_list in class_lists], limits)
         return [queries[class_list.names] for class_list in class_lists]
 
     def _class_lists(self, request: ImageRequest, images: int, limits: Limits) -> list[ClassList]:
@@ -144,11 +147,11 @@ class Catalogue:
         backbone = _look_up("model", model, self.models)
         task, protocol, decision = self._records(request, class_list)
         query = Query(model, task, protocol, decision)
-        _check_heat_map(request, task)
+        _check_heat_map(request, task, decision)
         check_count("methods", len(protocol.methods), limits.methods)
         check_count("views", protocol.recipe.n_views, limits.views)
         for method in protocol.methods:
-            check_cost(method, limits)
+            check_count("views", method.views or 1, limits.views)
             protocol.recipe_for(method)  # raises for too few views
             if method.name in query.calibrations:
                 facts = calibration_facts(backbone, task, protocol, method)
@@ -234,18 +237,15 @@ def names_file(annotation: object) -> bool:
     return any(names_file(argument) for argument in get_args(annotation))
 
 
-def check_cost(method: Method, limits: Limits) -> None:
-    """Raise 422 for a method with more views, steps or other whole numbers than the limits allow.
-
-    A setting may always have its default, or less.
-    """
-    check_count("views", method.views or 1, limits.views)
-    check_count("steps", method.steps, limits.steps)
-    settings = {name: setting.default for name, setting in method.input_settings.items()} | method.defaults
-    for name, value in method.settings.items():
-        default = settings[name]
-        if isinstance(default, int) and isinstance(value, (int, float)):
-            check_count(name.replace("_", "-"), int(value), max(limits.numbers, default))
+def _check_work(request: ImageRequest, queries: Sequence[Query], limits: Limits) -> None:
+    """Raise 422 for images whose estimated work exceeds the budget of a request; texts have a limit of their own."""
+    work = sum(query.image_work for query in queries)
+    if request.explain:
+        work += VIEW * CROPS
+    if work > limits.work:
+        message = f"The request needs the work of about {work:,} texts through the text tower."
+        hint = "Send fewer images, labels, views, methods or steps."
+        raise RequestError(422, "too-much-work", message, given=work, expected=f"at most {limits.work:,}", hint=hint)
 
 
 def _look_up(what: str, name: str, known: Mapping[str, _T]) -> _T:
@@ -275,9 +275,12 @@ def _check_sizes(request: ImageRequest, limits: Limits) -> None:
     _check_texts("group", groups, limits.label_length)
 
 
-def _check_heat_map(request: ImageRequest, task: Task) -> None:
-    if isinstance(request.explain, str) and request.explain not in task.classes:
-        raise unknown("label", request.explain, task.classes)
+def _check_heat_map(request: ImageRequest, task: Task, decision: Decision) -> None:
+    classes = task.classes
+    if decision.within is not None and task.groups is not None:
+        classes = tuple(classes[position] for position in task.groups.members[decision.within])
+    if isinstance(request.explain, str) and request.explain not in classes:
+        raise unknown("label", request.explain, classes)
     if request.explain and len(task.classes) == 1:
         raise OtptError("A heat map compares labels; expected two at least.")
 

@@ -316,8 +316,9 @@ class Service:
         The confidence is that of the first requested method.
         """
         prediction = next(iter(unit.query.predictions(unit.future.result().outputs).values()))
-        names = prediction.class_names
-        index = names.index(label) if isinstance(label, str) else prediction.index
+        names = unit.query.task.classes
+        shown = prediction.class_names.index(label) if isinstance(label, str) else prediction.index
+        index = names.index(label) if isinstance(label, str) else unit.query.position(prediction.index)
 
         def probabilities(features: Tensor) -> npt.NDArray[np.float64]:
             outputs = predictor.of_features(features[:, None])
@@ -326,7 +327,7 @@ class Service:
         with self._pixels.hold(unit.image.pixels), cancellable(stop):
             opened = open_image(unit.image.open())
             values = crop_map(self.catalogue.models[unit.query.model], opened, probabilities)
-            heat_map = HeatMap(values, names[index], float(prediction.probabilities[index]), opened)
+            heat_map = HeatMap(values, names[index], float(prediction.probabilities[shown]), opened)
             image = data_url(heat_map.layer(), "PNG")
         return {
             "label": heat_map.label,

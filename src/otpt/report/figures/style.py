@@ -263,6 +263,6 @@ def note(results: Results, *, one_seed: bool = False, bins: bool = True, ece: bo
     words += [f"{results.n_bins} bins"] if bins else []
     least = min(results.images_of(dataset) for dataset in results.datasets)
     if ece and least < FEW:
-        words.append(f"fewer than {FEW} images of a data set ({least} here): most of an ECE may be bias")
+        words.append(f"ECE of fewer than {FEW} images of a data set ({least} here): mostly bias for a calibrated model")
     words += [f"run in progress, {done} of {total} images" for _, done, total in results.progress]
     return "; ".join(words)
