@@ -177,7 +177,7 @@ def reproduce(
 
 def _refuse_unused(plan: Plan, part: PartOptions, files: CheckpointOptions) -> None:
     """Raise for options that no command of the plan uses."""
-    unused = [name for name in ("data", "paper_backbone") if part.bench and name in part.given()]
+    unused: list[str] = [name for name in ("data", "paper_backbone") if part.bench and name in part.given()]
     unused += [*files.given()] if part.bench else []
     groups = {job.group for job in plan.jobs}
     commands = {job.command for job in plan.jobs}
@@ -236,10 +236,24 @@ def _make_files(exhibit: Exhibit) -> list[str]:
         return [] if exhibit.obstacles() else ["its runs hold nothing yet."]
     reasons = [f"the runs hold no {name!r}." for name in exhibit.absent_methods()]
     for command in exhibit.commands():
-        reason = _call(command, Path(command[-1]))
+        reason = _replace(Path(command[-1]), command)
         if reason:
             reasons.append(f"'{shlex.join(('otpt', *command))}' failed: {reason}")
     return reasons
+
+
+def _replace(file: Path, command: Sequence[str]) -> str:
+    """Run a command that writes a file in place of an earlier one, which stays if it fails; return why, or ""."""
+    earlier = file.with_name(f"{file.name}.earlier")
+    if file.is_file():
+        file.replace(earlier)
+    reason = _call(command, file)
+    if earlier.is_file():
+        if reason:
+            earlier.replace(file)
+        else:
+            earlier.unlink()
+    return reason
 
 
 def _seconds(job: Job, place: str, views: int) -> float | None:
