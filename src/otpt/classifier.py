@@ -677,7 +677,9 @@ class Classifier:
     def encode_views(self, image: ImageSource, *, image_id: str | None = None) -> Tensor:
         """Return the unit features (V, D) of an image's views, the clean view first."""
         recipe = self.recipe
-        task = ImageTask("image", lambda: image, [recipe], self.seed, image_id, urls=self.urls)
+        task = ImageTask(
+            "image", lambda: image, [recipe], self.seed, image_id, urls=self.urls, upright=self.protocol.upright
+        )
         ((_, encoded),) = FeaturePipeline(self.backbone, threads=0)([task])
         if isinstance(encoded, OtptError):
             raise encoded
@@ -689,7 +691,15 @@ class Classifier:
         """Return the unit features of one image (D,) or of several (N, D), averaged over ``views`` views."""
         one = is_one_image(images)
         inputs = [images] if one else cast(Iterable[object], images)
-        embedded = embed(self.backbone, inputs, views, seed=self.seed, workers=0 if one else workers, urls=self.urls)
+        embedded = embed(
+            self.backbone,
+            inputs,
+            views,
+            seed=self.seed,
+            workers=0 if one else workers,
+            urls=self.urls,
+            upright=self.protocol.upright,
+        )
         features = []
         for feature in as_progress(progress).track(embedded, 1 if one else count_images(inputs)):
             if isinstance(feature, OtptError):
@@ -976,7 +986,9 @@ class Classifier:
         if not task.classes:
             raise OtptError("The list of class names is empty; expected at least two names.")
         if task.examples is not None:
-            task = task.replace(examples=task.examples.encode(self.backbone, self.urls, as_progress(progress)))
+            upright = self.protocol.upright
+            examples = task.examples.encode(self.backbone, self.urls, as_progress(progress), upright=upright)
+            task = task.replace(examples=examples)
         with self._lock:
             predictor = self._new_predictor(task, self._methods_for(task, None))
             if self._calibrations:

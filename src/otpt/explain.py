@@ -182,7 +182,7 @@ def explain(
     names = classifier.class_names
     if label is not None and label not in names:
         raise unknown("label", label, names)
-    opened = open_still(image, classifier.urls)
+    opened = open_still(image, classifier.urls, upright=classifier.protocol.upright)
     prediction = classifier.predict(opened)
     names = prediction.class_names  # those of a group, if the classifier answers within it
     if label is not None and label not in names:

@@ -131,10 +131,10 @@ def as_frames(source: object) -> Frames | None:
     return Frames(source) if is_video(source) else None
 
 
-def open_still(source: object, urls: UrlLimits | None = LIMITS) -> Image.Image:
+def open_still(source: object, urls: UrlLimits | None = LIMITS, *, upright: bool = True) -> Image.Image:
     """Open an image, or the middle frame of a video."""
     frames = as_frames(source)
-    return open_image(source, urls=urls) if frames is None else frames.still(urls)  # type: ignore[arg-type]
+    return open_image(source, urls=urls, upright=upright) if frames is None else frames.still(urls)  # type: ignore[arg-type]
 
 
 def frame_fractions(count: int) -> list[float]:

@@ -79,7 +79,7 @@ class Job:
         """Words of the command, for the data sets that are present, or for all if none is."""
         names = self.present or self.datasets
         swapped = any(entry is not None and entry.official_swap is not None for entry in map(find_entry, names))
-        official = ("--official-names",) if swapped and self.is_run else ()
+        official = ("--official-names",) if swapped and self.command[0] != "train" else ()
         return (*self.command, *names, *official, *self.options)
 
     @property

@@ -11,9 +11,10 @@ import pandas as pd
 
 from otpt.errors import OtptError
 from otpt.report import Layout, Results, Selection, Table
+from otpt.report.formats import FLAGS, KEYS, NUMBERS
 from otpt.report.results import check_names
 from otpt.report.selection import AVERAGE, choose, prompt_of
-from otpt.report.tables import interval_note, make_cells, progress_notes, uneven_notes
+from otpt.report.tables import interval_note, make_cells, mark_best, progress_notes, uneven_notes, unmarked_cells
 from otpt_papers.groups import SPLIT_BY, split_groups, splits_of
 from otpt_papers.papers import (
     BACKBONES,
@@ -331,8 +332,8 @@ def _group_table(
     """Build the table of one data set split into groups, with the ``printed`` numbers if given."""
     frame = split_groups(results, dataset, split)
     groups = {name: [name] for name in dict.fromkeys(frame["dataset"])}
-    cells = make_cells(results.narrow(frame, list(groups)), groups, ("accuracy", "ece"))
-    cells = cells.assign(deviation=np.nan, **NO_NUMBERS)
+    cells = mark_best(unmarked_cells(results.narrow(frame, list(groups)), groups, ("accuracy", "ece")))
+    cells = cells[[*KEYS, *NUMBERS, *FLAGS]].assign(deviation=np.nan, **NO_NUMBERS)
     number = None
     paper_notes: list[str] = []
     if printed is not None:

@@ -121,8 +121,8 @@ def _protocol_notes(results: Results, paper: Paper, shown: list[str], prompt: st
             yield "Logits and softmax were not rounded to float16 as in the released code (--official-precision)."
         if run.config.numbers.get("features") == "float16":
             yield "Image features were rounded to float16 (--features float16)."
-        if run.config.numbers.get("exif", "rotate") == "rotate" and "exif" in run.config.numbers:
-            yield "Images were rotated by their EXIF tag, which the released code does not do."
+        if not run.config.numbers.get("official_orientation"):
+            yield "Images were turned by their EXIF tag, which the released code ignores (--official-orientation)."
     shown_keys = {(key.dataset, key.prompt, key.method) for key in results.keys_of()}
     for name in shown:
         for config in results.configs_of(name):

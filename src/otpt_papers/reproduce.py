@@ -417,7 +417,7 @@ class _Planner:
         words = self._data_words()
         words += ["--backbone", model or "medclip:FOLDER", "--methods", *methods, *spec.options, *options]
         words += ["--seeds", *map(str, seeds)] if is_clip else []
-        words += ["--official-precision"] if is_clip else []
+        words += ["--official-precision", "--official-orientation"] if is_clip else []
         words += ["--views", str(choice.views)] if spec.views else []
         words += [] if augmix is None else ["--augmix" if augmix else "--no-augmix"]
         words += [] if choice.limit is None else ["--limit", str(choice.limit)]
@@ -455,7 +455,16 @@ class _Planner:
         makes = folder / "temperatures" / f"{dataset}.json"
         limit = VALIDATION_IMAGES if choice.limit is None else min(max(choice.limit, FEWEST), VALIDATION_IMAGES)
         words = [*self._data_words(), "--split", "val", "--backbone", self._model(backbone), "--methods", *methods]
-        words += ["--maps", "temperature", "--official-precision", "--views", str(choice.views), "--limit", str(limit)]
+        words += [
+            "--maps",
+            "temperature",
+            "--official-precision",
+            "--official-orientation",
+            "--views",
+            str(choice.views),
+            "--limit",
+            str(limit),
+        ]
         words += [*choice.run_options, "--run", str(folder / "validation" / dataset), "--out", str(makes)]
         return Job(
             backbone,

@@ -197,7 +197,7 @@ def _print_plans(plans: Sequence[Plan], free: int) -> None:
     for item in plans:
         size = "complete"
         if item.files:
-            size = as_size(item.size) if item.is_size_known else f"{as_size(item.size)} or more"
+            size = as_size(item.size) if item.is_size_known else "size not published"
         rows.append((item.entry.name, size, item.download.licence, item.download.account or item.download.page))
     print_table(("data set", "to download", "licence", "from"), rows, names=4)
     for item in plans:

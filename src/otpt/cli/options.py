@@ -383,6 +383,7 @@ class MethodOptions(SettingOptions):
     budget: int | None = None
     augmix: Annotated[Flag, setting(Protocol, "augmix", negative="--no-augmix", group=_WEIGHTS)] = None
     official_precision: Annotated[Flag, setting(Protocol, "official_precision", group=_WEIGHTS)] = None
+    official_orientation: Annotated[Flag, setting(Protocol, "official_orientation", group=_WEIGHTS)] = None
 
 
 @option_group("Prediction sets and abstention", fields_of=Decision, without=("threshold",))

@@ -117,12 +117,18 @@ def _fetch_http(address: str, target: Path, transfer: Transfer) -> None:
         except _Interrupted as error:
             attempts = 1 if _size_of(part) > before else attempts + 1
             if attempts >= _ATTEMPTS:
-                raise OtptError(
-                    f"The download of {address!r} was interrupted ({error}); repeat the command, which continues after "
-                    f"the {as_size(_size_of(part))} that have arrived."
-                ) from None
+                raise _gave_up(address, error, _size_of(part)) from None
             time.sleep(_PAUSE * 2 ** (attempts - 1))
     os.replace(part, target)
+
+
+def _gave_up(address: str, error: _Interrupted, arrived: int) -> OtptError:
+    if not arrived:
+        return OtptError(f"Cannot download {address!r} ({error}); check the connection and repeat the command.")
+    return OtptError(
+        f"The download of {address!r} was interrupted ({error}); repeat the command, which continues after the "
+        f"{as_size(arrived)} that have arrived."
+    )
 
 
 def _continue(address: str, part: Path, transfer: Transfer) -> None:

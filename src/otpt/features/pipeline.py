@@ -62,6 +62,7 @@ class ImageTask(Generic[_Key]):
         wanted: function that returns whether the result is still needed; None for always.
         pixels: number of pixels counted in the :class:`PixelBudget`.
         first_pass: whether the prediction is discarded, in the first pass of methods that see all images first.
+        upright: whether to apply the EXIF orientation.
     """
 
     key: _Key
@@ -74,6 +75,7 @@ class ImageTask(Generic[_Key]):
     wanted: Callable[[], bool] | None = None
     pixels: int = 0
     first_pass: bool = False
+    upright: bool = True
 
     @property
     def abandoned(self) -> OtptError | None:
@@ -134,7 +136,8 @@ class EncodedImage(Generic[_Key]):
 
     def open(self) -> Opened:
         """Return the decoded image and its digest, opening the image again if necessary."""
-        opened = self.opened or open_with_digest(self.task.source(), urls=self.task.urls)
+        task = self.task
+        opened = self.opened or open_with_digest(task.source(), urls=task.urls, upright=task.upright)
         if self.digest and opened[1] != self.digest:
             raise OtptError("The image changed between two reads; do not modify its file, and try again.")
         return opened
@@ -248,7 +251,7 @@ class FeaturePipeline:
             features = to_device(torch.from_numpy(source.views), self._backbone.device, self._backbone.dtype)
             image.features = {recipe.kind: features for recipe in task.recipes}
             return
-        file = None if cache is None or is_video(source) else file_key(source)
+        file = None if cache is None or is_video(source) else file_key(source, upright=task.upright)
         digest = None if cache is None or file is None else cache.digest(file)
         if digest is not None and not task.keep_image:
             image.digest, image.features = digest, self._cached(task, digest)
@@ -259,7 +262,7 @@ class FeaturePipeline:
             self._open_frames(image, frames)
             return
         begun = time.perf_counter()
-        image.opened = opened, image.digest = open_with_digest(source, urls=task.urls)
+        image.opened = opened, image.digest = open_with_digest(source, urls=task.urls, upright=task.upright)
         self.note([task], "decode", begun)
         if cache is not None and file is not None and digest != image.digest:
             cache.put_digest(file, image.digest)
@@ -396,6 +399,7 @@ def embed(
     seed: int = 0,
     workers: int | None = None,
     urls: UrlLimits | None = LIMITS,
+    upright: bool = True,
 ) -> Iterator[npt.NDArray[np.floating] | OtptError]:
     """Yield unit features (D,) of images in order, or the error of an unusable image.
 
@@ -403,7 +407,7 @@ def embed(
     """
     recipe = views if isinstance(views, ViewRecipe) else ViewRecipe(n_views=views)
     tasks = (
-        ImageTask(image.shown, image.source, [recipe], seed, image.image_id, urls=urls)
+        ImageTask(image.shown, image.source, [recipe], seed, image.image_id, urls=urls, upright=upright)
         for image in image_inputs(images)
     )
     for _, encoded in FeaturePipeline(backbone, threads=workers)(tasks):

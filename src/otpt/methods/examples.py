@@ -80,7 +80,14 @@ class Examples:
         """Whether some classes are known by examples alone, and others by their names alone."""
         return any(self.named) and not all(self.named)
 
-    def encode(self, backbone: Backbone, urls: UrlLimits | None = LIMITS, progress: Progress | None = None) -> Examples:
+    def encode(
+        self,
+        backbone: Backbone,
+        urls: UrlLimits | None = LIMITS,
+        progress: Progress | None = None,
+        *,
+        upright: bool = True,
+    ) -> Examples:
         """Return the examples with the features of their clean views; images other than files are released."""
         if self.features is not None:
             return self
@@ -93,7 +100,7 @@ class Examples:
                 stacklevel=4,
             )
         features = []
-        embedded = embed(backbone, chain.from_iterable(self.images), urls=urls)
+        embedded = embed(backbone, chain.from_iterable(self.images), urls=urls, upright=upright)
         for feature in (progress or Progress(show=False)).track(embedded, sum(map(len, self.images))):
             if isinstance(feature, OtptError):
                 raise feature

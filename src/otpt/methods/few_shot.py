@@ -105,7 +105,7 @@ class ExamplesInit(Init):
 
     def prepare(self, setup: Setup) -> Sequence[PromptGroup]:
         """See :class:`Init`."""
-        examples = self.examples(setup.task).encode(setup.backbone)
+        examples = self.examples(setup.task).encode(setup.backbone, upright=setup.protocol.upright)
         assert examples.features is not None
         assert examples.labels is not None
         texts: Texts = setup.task.texts

@@ -70,6 +70,11 @@ def tokenize_prompts(tower: TextTower, names: Sequence[str], prompt: Prompt) -> 
     words_before = prompt.words.split(PLACE)[0].strip()
     before, context = _tokens(tower, words_before), _tokens(tower, prompt.context)
     tunable = len(prompt.context.split(" ")) if prompt.tokens is None else prompt.tokens
+    if tunable > len(context) and prompt.tokens is not None:
+        raise OtptError(
+            f"The prompt {prompt.words!r} has {len(context)} tokens, not {tunable}; pass tokens=1 to {len(context)}, "
+            f"or add words: a prompt of {tunable} words tunes {tunable} tokens."
+        )
     if tunable > len(context) or (prompt.tokens is None and tunable != len(context)):
         raise OtptError(
             f"The prompt {prompt.words!r} has {len(context)} tokens, not {tunable}; pass the number of tokens to tune "
