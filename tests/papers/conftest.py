@@ -44,6 +44,6 @@ def paper_results(tmp_path_factory: pytest.TempPathFactory) -> Results:
         registered("flowers102"),
         registered("caltech101"),
     ]
-    request = Evaluation(methods=METHODS, official_precision=True)
+    request = Evaluation(methods=METHODS, official_precision=True, official_orientation=True)
     folder = tmp_path_factory.mktemp("paper") / "run"
     return open_results([simulate_run(folder, sets, request, model="ViT-B-16/openai")])

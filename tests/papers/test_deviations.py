@@ -17,7 +17,11 @@ from otpt_papers.papers import get_paper
 from otpt_papers.references import OtptPaper
 
 OPENAI = "ViT-B-16/openai"
-RIGHT: dict[str, object] = {"methods": ("zero-shot", "o-tpt"), "official_precision": True}
+RIGHT: dict[str, object] = {
+    "methods": ("zero-shot", "o-tpt"),
+    "official_precision": True,
+    "official_orientation": True,
+}
 LIGHTER = replace(get_method("o-tpt").override({"lambda": "6"}), name="o-tpt")
 
 
@@ -47,6 +51,7 @@ def test_a_right_run_has_differences_and_no_note(paper_results: Results) -> None
         (OPENAI, registered("dtd", 1692), {"prompts": ["an icon of"]}, "'an icon of' instead of", True),
         (OPENAI, registered("dtd"), {"seeds": (0, 1, 2)}, "3 seeds", False),
         (OPENAI, registered("dtd", 1692), {"official_precision": False}, "--official-precision", True),
+        (OPENAI, registered("dtd"), {"official_orientation": False}, "EXIF", False),
         (OPENAI, registered("dtd", 1692, augmix=False), {}, "AugMix off", True),
         (OPENAI, registered("dtd"), {"family": "shift"}, "'shift' data sets instead of 'fine-grained'", False),
         (OPENAI, registered("dtd", 1692), {"methods": ("zero-shot", LIGHTER)}, "orthogonality 6", True),
