@@ -256,7 +256,8 @@ class _Planner:
         for number, figure in FIGURES.items() if with_figures else ():
             if choice.figures is not None and number not in choice.figures:
                 continue
-            if figure.backbone in self._backbones and self._datasets(figure.datasets):
+            has_methods = any(self._methods(methods) for methods in figure.needs.values())
+            if figure.backbone in self._backbones and self._datasets(figure.datasets) and has_methods:
                 wanted.append(self._figure(number, figure))
         return wanted, unplanned
 
@@ -282,6 +283,7 @@ class _Planner:
 
     def _figure(self, number: str, figure: FigureSpec) -> _Wanted:
         needs = {group: self._methods(methods) for group, methods in figure.needs.items()}
+        needs = {group: methods for group, methods in needs.items() if methods}
         if self.bench:  # it has no validation split
             needs = {group: methods for group, methods in needs.items() if not GROUPS[group].validation}
         words = ["plot", figure.kind]
@@ -292,7 +294,7 @@ class _Planner:
             words += ["--data", str(self.data)]
         methods = []
         for name in figure.methods:
-            if self.bench and name.endswith("+calibrated"):
+            if not self._methods((name.removesuffix("+calibrated"),)) or (self.bench and name.endswith("+calibrated")):
                 continue
             swept = [f"{name}[{word.partition('=')[0]}={value}]" for value, word in _swept(needs, name)]
             methods += swept or [name]
