@@ -41,6 +41,7 @@ from .methods import (
 )
 from .prediction import Failure, Prediction, Predictions
 from .prompts import Prompt
+from .report.pictures import plot
 from .video import Frames
 from .views import ViewRecipe
 
@@ -86,6 +87,7 @@ __all__ = [
     "objective",
     "objectives",
     "pipeline",
+    "plot",
     "prompts",
     "report",
     "runs",

@@ -26,6 +26,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from otpt.arguments import checked
 from otpt.arrays import Array, as_tensor
 from otpt.backbones import Backbone, as_backbone, load_backbone, open_clip_tags
 from otpt.calibration import Calibrated, Calibration, fit_calibration, fit_label_calibration
@@ -234,6 +235,7 @@ class Classifier:
     def __setstate__(self, state: dict[str, object]) -> None:
         vars(self).update(state, _lock=threading.RLock(), _predictors=OrderedDict())
 
+    @checked
     def set_classes(
         self,
         names: Sequence[str] | Mapping[str, str | Sequence[str]] | None = None,
@@ -406,6 +408,7 @@ class Classifier:
         **fields: object,
     ) -> Predictions: ...
 
+    @checked
     def __call__(
         self,
         images: object,
@@ -510,6 +513,7 @@ class Classifier:
         **fields: object,
     ) -> Predictions: ...
 
+    @checked
     def predict(
         self,
         images: object,
@@ -594,6 +598,7 @@ class Classifier:
         **fields: object,
     ) -> list[dict[str, Prediction]]: ...
 
+    @checked
     def compare(
         self,
         images: object,
@@ -648,6 +653,7 @@ class Classifier:
         **fields: object,
     ) -> Iterator[dict[str, Prediction] | Failure]: ...
 
+    @checked
     def stream(
         self,
         images: Iterable[object],
@@ -674,6 +680,7 @@ class Classifier:
         answers = clf._answers(images, repeat(predictor), image_ids, workers, progress=progress)
         return _streamed(answers, by_method=methods is not None)
 
+    @checked
     def encode_views(self, image: ImageSource, *, image_id: str | None = None) -> Tensor:
         """Return the unit features (V, D) of an image's views, the clean view first."""
         recipe = self.recipe
@@ -685,6 +692,7 @@ class Classifier:
             raise encoded
         return encoded.features[recipe.kind]
 
+    @checked
     def embed(
         self, images: object, *, views: int | ViewRecipe = 1, workers: int | None = None, progress: Shown = None
     ) -> Tensor:
@@ -709,6 +717,7 @@ class Classifier:
             return features[0]
         return torch.stack(features) if features else torch.empty(0, self.backbone.embed_dim)
 
+    @checked
     def classify_features(
         self, views: Array, methods: Sequence[str | Method], **fields: object
     ) -> list[dict[str, Prediction]]:
@@ -733,10 +742,12 @@ class Classifier:
             for outputs in predictor.of_features(views)
         ]
 
+    @checked
     def explain(self, image: ImageSource, label: str | None = None, *, crops: int = 64, seed: int = 0) -> HeatMap:
         """Return the heat map of a label, by default the predicted one; see :func:`otpt.explain.explain`."""
         return explain_label(self, image, label, crops=crops, seed=seed)
 
+    @checked
     def export(self, path: str | Path) -> None:
         """Write the classifier to an ONNX file; see :func:`otpt.export.export_onnx`."""
         if self._decision.within is not None:
@@ -746,6 +757,7 @@ class Classifier:
             )
         export_onnx(self, path)
 
+    @checked
     def calibrate(
         self,
         images: Iterable[ImageSource],
@@ -788,6 +800,7 @@ class Classifier:
         self.use_calibrations([calibration])
         return calibration
 
+    @checked
     def use_calibrations(
         self, calibrations: Sequence[CalibrationSource], methods: Sequence[str | Method] | None = None
     ) -> Classifier:
@@ -799,7 +812,9 @@ class Classifier:
         """
         if isinstance(calibrations, CalibrationSource):
             raise OtptError("calibrations is a single calibration; expected a list: pass [calibration].")
-        accepted = get_methods(methods or [self.method])
+        if not isinstance(calibrations, (list, tuple)):
+            raise OtptError(f"calibrations is {calibrations!r:.80}; expected a list of files or calibrations.")
+        accepted = get_methods([self.method] if methods is None or len(methods) == 0 else methods)
         decision = self.decision.with_calibrations(calibrations)
         by_method = decision.by_method(accepted)
         if self.task.classes:
@@ -825,7 +840,8 @@ class Classifier:
         """
         answers = self._unshown(images, predictors, image_ids, workers, one=one)
         total = 1 if one else count_images(images)
-        return as_progress(progress).track(answers, total, lambda answer: isinstance(answer[1], OtptError))
+        shown = as_progress(False if one and progress is None else progress)
+        return shown.track(answers, total, lambda answer: isinstance(answer[1], OtptError))
 
     def _unshown(
         self,
@@ -1131,7 +1147,14 @@ def load(
 
 def candidates(labels: str | Sequence[str]) -> tuple[str, ...]:
     """Parse candidate labels, given as a list or a comma-separated string."""
-    names = tuple(label.strip() for label in labels.split(",")) if isinstance(labels, str) else tuple(labels)
+    names = labels
+    if isinstance(labels, str):
+        names = [label.strip() for label in labels.split(",")]
+    if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
+        raise OtptError(
+            f"candidate_labels is {labels!r:.80}; expected a list of class names, or one such list per image."
+        )
+    names = tuple(names)
     if not names:
         raise OtptError("candidate_labels is empty; expected at least two class names.")
     return names

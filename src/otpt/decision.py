@@ -82,7 +82,9 @@ class Decision(Frozen):
     @field_validator("reject", mode="before")
     @classmethod
     def _read_reject(cls, value: object) -> object:
-        return DEFAULT_SCORE if value is True else value or None
+        if value is True:
+            return DEFAULT_SCORE
+        return None if value is False or (isinstance(value, str) and not value) else value
 
     @model_validator(mode="after")
     def _check(self) -> Decision:

@@ -99,7 +99,15 @@ def export_onnx(classifier: ExportableClassifier, path: str | Path) -> None:
     text_features = classifier.text_features.float().cpu()
     size = classifier.backbone.preprocessing.size
     views = torch.randn(2, facts["views"], 3, size, size, generator=torch.Generator().manual_seed(0))
-    data = to_onnx(graph, views, text_features, facts)
+    try:
+        data = to_onnx(graph, views, text_features, facts)
+    except (RuntimeError, ValueError, TypeError) as error:  # the tower's code is not ours
+        name = type(getattr(classifier.backbone.visual, "model", classifier.backbone.visual)).__name__
+        raise OtptError(
+            f"The image tower of {classifier.backbone.name!r} ({name}) cannot be translated to ONNX by torch: its "
+            f"operations depend on the number of images, or have no translation ({type(error).__name__}); use another "
+            "backbone."
+        ) from error
     with torch.inference_mode():
         expected = graph(views[:1], text_features).numpy()
     difference = float(np.abs(_run(data, views[:1]) - expected).max())

@@ -33,7 +33,8 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from otpt._version import __version__
-from otpt.errors import OtptError, cannot_read
+from otpt.arguments import checked
+from otpt.errors import OtptError, cannot_read, describe_error
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -56,6 +57,7 @@ MAX_FILE_BYTES = 1 << 30
 
 _T = TypeVar("_T")
 _CHANNELS = (1, 3, 4)  # grey, RGB, RGBA
+_PHOTOGRAPHIC_COLOURS = 350
 _ROUNDING = 1e-6
 _EXPECTED = "expected (H, W), (H, W, C) or (C, H, W) with 1, 3 or 4 channels, in uint8 or as floats in [0, 1]"
 # Warning filters are global to the process: only one thread at a time may change and restore them.
@@ -91,6 +93,7 @@ class UrlLimits:
 LIMITS = UrlLimits()
 
 
+@checked
 def open_image(
     source: ImageSource, *, max_pixels: int = MAX_PIXELS, urls: UrlLimits | None = LIMITS, upright: bool = True
 ) -> Image.Image:
@@ -109,6 +112,7 @@ def open_image(
     return open_with_digest(source, max_pixels=max_pixels, urls=urls, upright=upright)[0]
 
 
+@checked
 def open_with_digest(
     source: ImageSource,
     *,
@@ -141,6 +145,19 @@ def open_with_digest(
     digest = hashlib.sha256(b"%d %d\n" % image.size)
     digest.update(image.tobytes())
     return image, digest.hexdigest()[:32]
+
+
+def is_colourful(image: Image.Image) -> bool:
+    """Return whether an image has as many colours as photographs in colour and noisy drawings have.
+
+    Of 320 clean, grey and outlined emoji the most colourful one has 244 colours; of 100 colour photographs most have
+    more than 500. Grey photographs are not recognised.
+    """
+    small = image.convert("RGB")
+    small.thumbnail((128, 128))
+    levels = np.asarray(small, dtype=np.int32) // 8  # 32 levels per channel
+    colours = levels @ np.array([1, 32, 1024], dtype=np.int32)
+    return len(np.unique(colours)) >= _PHOTOGRAPHIC_COLOURS
 
 
 def file_bytes(source: object, urls: UrlLimits | None) -> tuple[bytes, str]:
@@ -374,8 +391,12 @@ def rgb_array(source: NDArray[np.generic] | Tensor) -> NDArray[np.uint8]:
     if isinstance(source, np.ndarray):
         kind, values = "an array", source
     else:
-        kind, plain = "a tensor", source.detach().cpu()
-        values = (plain.double() if plain.is_floating_point() else plain).numpy()  # numpy has no bfloat16
+        kind = "a tensor"
+        try:
+            plain = source.detach().cpu()
+            values = (plain.double() if plain.is_floating_point() else plain).numpy()  # numpy has no bfloat16
+        except Exception as error:  # a sparse tensor, or one without values
+            raise OtptError(f"Cannot use a tensor as an image: {describe_error(error)}.") from None
     name = f"{kind} of shape {tuple(source.shape)} and type {source.dtype}"
     if values.ndim == 4 and len(values) == 1:
         values = values[0]

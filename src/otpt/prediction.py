@@ -14,13 +14,14 @@ from dataclasses import dataclass, field, replace
 from html import escape
 from itertools import islice
 from pathlib import PurePath
-from typing import TYPE_CHECKING, NotRequired, SupportsIndex, TypedDict, overload
+from typing import TYPE_CHECKING, NoReturn, NotRequired, SupportsIndex, TypedDict, overload
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
 from typing_extensions import TypeVar
 
+from otpt.arguments import checked
 from otpt.calibration import Calibrated
 from otpt.decision import Decision
 from otpt.errors import OtptError
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 IMPOSSIBLE = "nothing-within"
 """Flag of a prediction within a group of which no class has any probability."""
+_TABLES = ("to_dataframe", "to_df", "df", "dataframe", "to_frame", "to_csv", "to_dict", "to_polars")
 _PLAIN = Decision()
 _REPR_ROWS = 5
 _HTML_ROWS = 20
@@ -163,6 +165,7 @@ class Prediction:
         least = self._threshold_or(threshold)
         return [name for name, score in self.top(len(self)) if score >= least]
 
+    @checked
     def top(self, count: int = 5) -> list[tuple[str, float]]:
         """Return the ``count`` most probable classes as (name, probability), best first."""
         order = np.argsort(-self.probabilities, kind="stable")[:count]
@@ -304,6 +307,10 @@ class Predictions(list[Result]):
         >>> predictions.to_pandas().columns.tolist()
         ['image', 'label', 'confidence', 'method']
     """
+
+    def __getattr__(self, name: str) -> NoReturn:
+        hint = "; write to_pandas()" if name.lower() in _TABLES else ""
+        raise AttributeError(f"Predictions have no attribute {name!r}{hint}.")
 
     @property
     def labels(self) -> list[str | None]:

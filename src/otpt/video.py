@@ -161,10 +161,10 @@ def _of_video(path: str, fractions: Sequence[float]) -> Iterator[Image.Image]:
     try:
         with open(path, "rb") as file:  # not the name, so that no other file can be opened
             kind = FORMATS[Path(path).suffix.lower()]
-            with av.open(file, format=kind, metadata_errors="replace") as container:
+            with av.open(file, "r", format=kind, metadata_errors="replace") as container:
                 times = _frame_times(container, path)
             file.seek(0)
-            with av.open(file, format=kind, metadata_errors="replace") as container:
+            with av.open(file, "r", format=kind, metadata_errors="replace") as container:
                 yield from _frames_at(container, path, [times[0] + f * (times[-1] - times[0]) for f in fractions])
     except OSError as error:
         raise cannot_read("video", path, error) from None
@@ -217,5 +217,5 @@ def _frames_at(container: InputContainer, path: str, times: Sequence[float]) -> 
 
 def _upright(frame: VideoFrame) -> Image.Image:
     """Convert a frame to an RGB image, turned as the video's metadata say."""
-    image: Image.Image = frame.to_image()
+    image: Image.Image = frame.to_image()  # type: ignore[no-untyped-call]
     return image.rotate(frame.rotation, expand=True) if frame.rotation else image

@@ -342,6 +342,18 @@ def test_a_full_disk(capsys, tmp_path: Path, server: FileServer, monkeypatch: py
     assert not list(tmp_path.rglob(".*.part"))
 
 
+@pytest.mark.parametrize(("name", "value"), [("SSL_CERT_FILE", "/nowhere/certificates"), ("HTTP_PROXY", "nowhere://x")])
+def test_a_wrong_environment(
+    capsys, tmp_path: Path, server: FileServer, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    words = ("datasets", "get", "tiny", "--data", tmp_path, "--sources", sources(tmp_path, server))
+    code, _, err = run(capsys, *words)
+    assert (code, "SSL_CERT_FILE" in err) == (2, True)
+    monkeypatch.delenv(name)
+    assert run(capsys, *words)[0] == 0
+
+
 def test_two_processes_get_the_same_set_once(tmp_path: Path, server: FileServer) -> None:
     table = sources(tmp_path, server)
     server.hold = True

@@ -2,8 +2,8 @@
 
 MetaCLIP 2, Chinese-CLIP, AltCLIP, ALIGN, AIMv2, BLIP, CLIPSeg, GroupViT, OWL-ViT, TIPSv2, SigLIP 2 NaFlex, vision-text
 dual encoders, and models with code of their own that are in memory. Nothing is inferred from names of layers: the token
-embedding is the one that receives the token ids in a forward pass, and the logits of an image and two texts are compared
-with the ``logits_per_image`` of the original.
+embedding is the one that receives the token ids in a forward pass, and the logits of an image and two texts are
+compared with the ``logits_per_image`` of the original.
 """
 
 from __future__ import annotations
@@ -266,15 +266,17 @@ def _compare(adapted: DualEncoder, original: nn.Module, tokenizer: Tokenizer) ->
     logits = scale * F.normalize(image, dim=-1) @ F.normalize(texts, dim=-1).T + bias
     difference = float((logits - expected).abs().max()) if logits.shape == expected.shape else math.nan
     if not difference <= _TOLERANCE * max(scale, 1):
-        shown = ["[" + ", ".join(f"{value:.5g}" for value in row.flatten().tolist()) + "]" for row in (logits, expected)]
+        shown = [
+            "[" + ", ".join(f"{value:.5g}" for value in row.flatten().tolist()) + "]" for row in (logits, expected)
+        ]
         raise _refusal(original, f"its logits_per_image of a test image are {shown[1]}, ours {shown[0]}")
 
 
 def _refusal(model: nn.Module, reason: str) -> OtptError:
     return OtptError(
         f"The {type(model).__name__} does not work as a dual encoder of images and texts: {reason.rstrip('.')}. Give "
-        "its towers open_clip's interface (visual, encode_text, logit_scale, a token embedding) and pass that object to "
-        "otpt.load."
+        "its towers open_clip's interface (visual, encode_text, logit_scale, a token embedding) and pass that object "
+        "to otpt.load."
     )
 
 
@@ -296,11 +298,13 @@ def _context_length(model: nn.Module, tokenizer: Tokenizer) -> int:
     if positions is not None:
         tables = [module for module in model.modules() if isinstance(module, nn.Embedding)]
         offsets = [table.padding_idx for table in tables if table.num_embeddings == positions]
-        positions -= 1 + max((offset for offset in offsets if offset is not None), default=-1)  # RoBERTa counts from there
+        positions -= 1 + max(
+            (offset for offset in offsets if offset is not None), default=-1
+        )  # RoBERTa counts from there
     lengths = [int(length) for length in (positions, getattr(tokenizer, "context_length", None)) if length]
     if not lengths:
         raise OtptError(
-            f"The context length of the {type(model).__name__} is unknown; set tokenizer.model_max_length to the number "
-            "of tokens in training."
+            f"The context length of the {type(model).__name__} is unknown; set tokenizer.model_max_length to the "
+            "number of tokens in training."
         )
     return min(lengths)

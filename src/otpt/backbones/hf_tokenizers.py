@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import string
 from collections.abc import Mapping, Sequence
-from typing import Protocol, cast, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -104,4 +104,4 @@ def prepare_tokenizer(tokenizer: object, model_type: str | None) -> object:
             f"The tokenizer {type(tokenizer).__name__} pads on the {tokenizer.padding_side}, but text towers of dual "
             "encoders are trained with padding on the right; set tokenizer.padding_side = 'right' if this one was."
         )
-    return PreparedTokenizer(cast(HFTokenizer, tokenizer), canonical=canonical)
+    return PreparedTokenizer(tokenizer, canonical=canonical)

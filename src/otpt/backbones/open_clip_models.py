@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from otpt.backbones.checkpoints import read_checkpoint
 from otpt.backbones.modules import Tokenizer
-from otpt.backbones.sources import Parts, choose_gelu, download, hub, reachable, summary, unreachable
+from otpt.backbones.sources import EMBEDDED, Parts, choose_gelu, download, hub, reachable, summary, unreachable
 from otpt.errors import OtptError
 
 CONFIG_FILE = "open_clip_config.json"
@@ -151,6 +151,8 @@ def load_folder(folder: str, quick_gelu: bool | None = None) -> Parts:
     if not path.is_dir():
         raise OtptError(f"There is no folder {path}; check the path.")
     if not (path / CONFIG_FILE).is_file():
+        if (path / "config.json").is_file():
+            raise OtptError(f"The folder {path} is one of Hugging Face; write hf:{folder}.")
         raise OtptError(f"The folder {path} has no {CONFIG_FILE}; expected the folder of an open_clip model.")
     folder_config = _read_config(path / CONFIG_FILE)
     config = folder_config["model_cfg"]
@@ -235,7 +237,9 @@ def _tokenizer(config: ModelConfig, offline: bool, folder: Path | None = None) -
             local_files_only=offline,
             **options,
         )
-        tokenizer.tokenizer.padding_side = "right"  # as in training; Gemma's class pads on the left unless its file says
+        tokenizer.tokenizer.padding_side = (
+            "right"  # as in training; Gemma's class pads on the left unless its file says
+        )
     else:
         tokenizer = open_clip.SimpleTokenizer(context_length=length, **options)
     return tokenizer
@@ -415,7 +419,7 @@ def _split(spec: str) -> tuple[str, str]:
         raise OtptError(f"open_clip has no weights for {name!r}; pass a checkpoint file, or random:{name}.")
     all_tags = open_clip_tags()
     wanted, _, tag = spec.partition("/")
-    near = [*_near(spec.replace("/", "-"), all_tags, 0.9), *_near(wanted, [*all_tags, "pocket"])]  # ViT-B/16
+    near = [*_near(spec.replace("/", "-"), all_tags, 0.9), *_near(wanted, [*all_tags, *EMBEDDED])]  # ViT-B/16
     suggestions = []
     for name in dict.fromkeys(near):
         tags = all_tags.get(name, ())

@@ -134,8 +134,8 @@ def tokenize(tokenizer: Tokenizer, texts: Sequence[str], length: int) -> Tensor:
     leading = ids[full[0], :2]
     if bool((leading == empty[0]).all()):
         raise OtptError(
-            f"The tokenizer {type(tokenizer).__name__} pads texts on the left; expected padding on the right, as in the "
-            "training of text towers: set tokenizer.padding_side = 'right'."
+            f"The tokenizer {type(tokenizer).__name__} pads texts on the left; expected padding on the right, as in "
+            "the training of text towers: set tokenizer.padding_side = 'right'."
         )
     # texts without padding may have been truncated: compare with the ids at twice the length
     longer = _token_ids(tokenizer, [*(texts[row] for row in full), ""], 2 * length)

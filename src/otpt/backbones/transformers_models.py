@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from pathlib import Path
@@ -22,7 +23,7 @@ from otpt.backbones.dual_encoders import dual_encoder_parts, is_dual_encoder
 from otpt.backbones.hf_tokenizers import prepare_tokenizer
 from otpt.backbones.modules import Tokenizer
 from otpt.backbones.open_clip_models import ModelConfig, clip_tokenizer
-from otpt.backbones.sources import Parts, choose_gelu, download, hub, quiet_transformers
+from otpt.backbones.sources import AssumedPartsWarning, Parts, choose_gelu, download, hub, quiet_transformers
 from otpt.errors import OtptError
 
 if TYPE_CHECKING:
@@ -97,8 +98,19 @@ def load_transformers(source: str, quick_gelu: bool | None = None) -> Parts:
             _check_complete(config, state, source)
         tokenizer = _optional(transformers.AutoTokenizer.from_pretrained, source, offline)
         processor = _optional(transformers.AutoImageProcessor.from_pretrained, source, offline)
+        missing = []
         if tokenizer is None or len(tokenizer) <= len(tokenizer.all_special_tokens):  # no vocabulary file
             tokenizer = clip_tokenizer()
+            missing.append("tokenizer")
+        if processor is None:
+            missing.append("processor")
+        if missing:
+            warnings.warn(
+                f"{source} has no {' and no '.join(missing)}; CLIP's {'is' if len(missing) == 1 else 'are'} used. If "
+                "the model was trained with another, save it into the same folder.",
+                AssumedPartsWarning,
+                stacklevel=4,
+            )
         preprocess = {} if processor is None else processor
         if config.model_type == "clip":
             return _clip_parts(config.to_dict(), state, tokenizer, preprocess, name, quick_gelu)
@@ -125,8 +137,8 @@ def _check_code(source: str, offline: bool) -> None:
     folder = Path(source)
     if (folder / "adapter_config.json").is_file() and not (folder / "config.json").is_file():
         raise OtptError(
-            f"The folder {source} is an adapter of PEFT; load its model, merge it (merge_and_unload) and save the result, "
-            "or pass the model in memory."
+            f"The folder {source} is an adapter of PEFT; load its model, merge it (merge_and_unload) and save the "
+            "result, or pass the model in memory."
         )
     config, _ = transformers.PretrainedConfig.get_config_dict(source, local_files_only=offline)
     if "auto_map" in config and config.get("model_type") not in transformers.CONFIG_MAPPING:
@@ -144,17 +156,26 @@ def _model_class(config: PretrainedConfig, source: str) -> type[PreTrainedModel]
     kind: type[PreTrainedModel] | None = transformers.MODEL_MAPPING.get(type(config), None)
     if kind is None or not is_dual_encoder(kind):
         raise OtptError(
-            f"The model {source} is of type {config.model_type!r}; expected a dual encoder of images and texts, such as "
-            "'clip', 'siglip', 'siglip2', 'metaclip_2' or 'chinese_clip'."
+            f"The model {source} is of type {config.model_type!r}; expected a dual encoder of images and texts, such "
+            "as 'clip', 'siglip', 'siglip2', 'metaclip_2' or 'chinese_clip'."
         )
     return kind
 
 
 def _whole_model(kind: type[PreTrainedModel], source: str, offline: bool) -> nn.Module:
     """Load a model of transformers by its own code, without code of a repository; raise if weights are missing."""
-    model, info = kind.from_pretrained(
-        source, trust_remote_code=False, local_files_only=offline, output_loading_info=True
-    )
+    import transformers
+
+    messages = transformers.utils.logging
+    shows_progress = messages.is_progress_bar_enabled()
+    messages.disable_progress_bar()
+    try:
+        model, info = kind.from_pretrained(
+            source, trust_remote_code=False, local_files_only=offline, output_loading_info=True
+        )
+    finally:
+        if shows_progress:
+            messages.enable_progress_bar()
     missing = sorted(info["missing_keys"])
     if missing:
         raise OtptError(f"The weights in {source} lack {len(missing)} tensors: {', '.join(missing[:3])}, ….")

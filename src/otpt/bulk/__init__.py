@@ -29,7 +29,8 @@ from otpt.bulk.prediction import (
     predict,
     run,
 )
-from otpt.bulk.rows import Row, answer_rows, flat_row
+from otpt.bulk.ranking import check_ranked, rank
+from otpt.bulk.rows import Row, answer_rows, flat_row, uncertainty
 from otpt.bulk.stamps import stamp_of
 from otpt.bulk.store import Identified, RowStore
 from otpt.bulk.writers import check_output
@@ -52,12 +53,15 @@ __all__ = [
     "RowStore",
     "answer_rows",
     "check_output",
+    "check_ranked",
     "embed",
     "fit_job",
     "flat_row",
     "open_images",
     "predict",
+    "rank",
     "read_labelled",
     "run",
     "stamp_of",
+    "uncertainty",
 ]

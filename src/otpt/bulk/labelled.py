@@ -14,6 +14,7 @@ import pandas as pd
 from otpt.data.own import read_table
 from otpt.data.sources import image_column
 from otpt.errors import OtptError, cannot_read, unknown
+from otpt.escapes import csv_name
 
 TRUTHS = ("true_label", "truth", "true", "target", "ground_truth", "correct")
 """Columns in which true labels are looked for; "correct" has yes or no."""
@@ -75,7 +76,8 @@ def read_labelled(
 def _read(file: Path) -> pd.DataFrame:
     """Read a file of predictions as strings."""
     if file.suffix.lower() != ".jsonl":
-        return read_table(file)
+        table = read_table(file)
+        return table if file.suffix.lower() == ".parquet" else table.map(csv_name)
     try:
         rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
         table = pd.DataFrame(rows)
@@ -150,9 +152,8 @@ def _correct(predicted: pd.Series, truths: pd.Series, *, is_flag: bool) -> pd.Se
 
 
 def _plain(name: str) -> str:
-    return name.removeprefix("'").replace("_", " ").casefold().strip()
+    return name.replace("_", " ").casefold().strip()
 
 
 def _file_name(path: str) -> str:
     return path.replace("\\", "/").rpartition("/")[2]
-

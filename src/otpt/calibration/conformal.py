@@ -23,8 +23,10 @@ from fractions import Fraction
 import numpy as np
 from scipy import special
 
+from otpt.arguments import checked
 from otpt.calibration.arrays import Booleans, Floats
 from otpt.errors import OtptError, unknown
+from otpt.metrics.inputs import Values, check_confidence
 
 SETS = ("lac", "aps", "raps")
 
@@ -33,6 +35,8 @@ PENALTY, FREE_RANKS = 0.01, 5
 
 LEVELS = 20
 """Number of thresholds tested for a risk."""
+
+_LEAST_DIGITS = 4
 
 
 def conformal_scores(
@@ -131,9 +135,24 @@ class RiskThreshold:
         """Return whether an image with this confidence is answered."""
         return confidence > self.threshold
 
+    @property
+    def shown(self) -> str:
+        """The threshold rounded up to the fewest digits, four or more, that answer the same float32 confidences."""
+        if math.isinf(self.threshold):
+            return "0"
+        higher = float(np.nextafter(np.float32(self.threshold), np.float32(np.inf)))
+        for digits in range(_LEAST_DIGITS, 17):
+            text = f"{math.ceil(self.threshold * 10**digits) / 10**digits:.{digits}f}"
+            if float(text) < higher:
+                return text
+        return repr(self.threshold)
 
-def risk_threshold(confidence: Floats, correct: Booleans, *, risk: float, guarantee: float = 0.95) -> RiskThreshold:
+
+@checked
+def risk_threshold(confidence: Values, correct: Values, *, risk: float, guarantee: float = 0.95) -> RiskThreshold:
     """Return the lowest threshold that bounds the risk, from confidences and correct flags (N,), or raise."""
+    rows = check_confidence(confidence, correct)
+    confidence, correct = rows.confidences, rows.correct
     threshold = find_threshold(confidence, correct, risk=risk, guarantee=guarantee)
     if threshold is not None:
         return threshold

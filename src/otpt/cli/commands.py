@@ -98,7 +98,10 @@ def call(words: Sequence[str]) -> int:
     from otpt.cli import app  # with cyclopts, which takes a tenth of a second
 
     app.commands.update(commands)
-    return app.run_command(name, commands[name][0], options)
+    try:
+        return app.run_command(name, commands[name][0], options)
+    except OtptError as error:
+        raise OtptError(app.with_options(str(error))) from None
 
 
 def _print_help(name: str, commands: Mapping[str, tuple[str, str]], *, complete: bool) -> None:

@@ -23,14 +23,15 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
+from otpt.backbones import pocket, pocket_photo
 from otpt.backbones.open_clip_models import ModelConfig
-from otpt.backbones.pocket import CONFIG
 from otpt.errors import OtptError, unknown
 from otpt.methods import Method
 from otpt.threads import available_threads, one_thread
 from otpt.views import Preprocessing, ViewRecipe, make_views
 
 HERE = "here"
+_EMBEDDED = {"pocket": pocket, "pocket-photo": pocket_photo}
 ACHIEVED = 0.5
 """Fraction of a GPU's published peak that is assumed to be reached."""
 GPU_CORES = 8
@@ -93,7 +94,9 @@ def count_model(spec: str) -> Counts:
     """Count the operations of both towers on tensors without data."""
     config = _model_config(spec)
     if config is None:
-        raise OtptError(f"The architecture {spec!r} is not known; expected pocket, or a name of open_clip: ViT-B-16.")
+        raise OtptError(
+            f"The architecture {spec!r} is not known; expected {', '.join(_EMBEDDED)} or a name of open_clip."
+        )
     with _unfused_attention(), torch.device("meta"):
         kind = open_clip.CustomTextCLIP if config.pop("custom_text", False) else open_clip.CLIP
         model = kind(**config).eval().requires_grad_(False)
@@ -113,8 +116,10 @@ def count_model(spec: str) -> Counts:
 
 def _model_config(spec: str) -> ModelConfig | None:
     """Return open_clip's configuration of a model by its specification, or None for other models."""
-    if spec == "pocket":
-        return deepcopy(CONFIG["model_cfg"])
+    embedded = _EMBEDDED.get(spec)
+    if embedded is not None:
+        embedded.register_trunk()
+        return deepcopy(embedded.CONFIG["model_cfg"])
     architecture = spec.removeprefix("random:").split("/")[0]
     return None if ":" in architecture else open_clip.get_model_config(architecture)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from otpt.cli import options as o
-from otpt.cli.terminal import note, plural, print_json, print_table, say
+from otpt.cli.terminal import note, plural, print_json, print_table, say, show
 from otpt.data import (
     CheckReport,
     DatasetEntry,
@@ -84,11 +84,11 @@ def check(
     if json:
         print_json({**asdict(report), "problems": report.problems, "ok": report.ok})
         return 0 if report.ok else 2
-    print(f"{report.name}: {report.classes} classes, {report.images} images, {report.opened} of them opened")
+    show(f"{report.name}: {report.classes} classes, {report.images} images, {report.opened} of them opened")
     images = [f"missing: {name}" for name in report.missing]
     images += [f"unreadable: {name}: {reason}" for name, reason in report.unreadable]
     for line in (*report.problems, *images[:_LISTED]):
-        print(f"  {line}")
+        show(f"  {line}")
     if len(images) > _LISTED:
         print(f"  … and {len(images) - _LISTED} more (--json lists all)")
     print("all good" if report.ok else "not good")
@@ -229,13 +229,13 @@ def _print_results(results: Sequence[_Result]) -> None:
     for result in results:
         if result.report is not None:
             state = "all good" if result.ok else f"not good: {'; '.join(result.report.problems)}"
-            print(f"{result.name}: {plural(result.report.images, 'test image')}, {state}")
+            show(f"{result.name}: {plural(result.report.images, 'test image')}, {state}")
     for result in results:
         if result.report is None:
             say(result.error)
     missing = [result.name for result in results if not result.ok]
     if missing:
-        print(f"missing: {', '.join(missing)}")
+        show(f"missing: {', '.join(missing)}")
 
 
 def prepare(
@@ -263,7 +263,7 @@ def prepare(
         raise OtptError(f"--devkit was given {str(devkit)!r}, but only ImageNet has one; leave it out.")
     else:
         done = prepare_ucf101(source, root)
-    print(f"{dataset}: {plural(done, 'image')} written")
+    show(f"{dataset}: {plural(done, 'image')} written")
     return check(dataset, data=root)
 
 

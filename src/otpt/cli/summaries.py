@@ -8,7 +8,8 @@ from pathlib import Path
 import pandas as pd
 
 from otpt.cli.terminal import say, terminal_width
-from otpt.files import csv_cell, write_atomically
+from otpt.escapes import csv_cell
+from otpt.files import write_atomically
 from otpt.report import Results, evaluation_table
 from otpt.report.formats import text_table
 from otpt.report.tables import set_table

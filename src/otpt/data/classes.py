@@ -20,6 +20,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TypeAlias
 
+from otpt.arguments import checked
 from otpt.errors import OtptError
 from otpt.files import read_text
 
@@ -29,13 +30,18 @@ _SWITCH = {"on": True, "true": True, "yes": True, "off": False, "false": False, 
 
 @dataclass(frozen=True)
 class ClassList:
-    """C classes in label order: their folders (or keys), their names, and the settings of the file."""
+    """C classes in label order: their folders (or keys), their names, and the settings of the file.
+
+    Attributes:
+        taken_from: what the classes were inferred from, "labels" or "folders"; "" for a list that somebody wrote.
+    """
 
     folders: tuple[str, ...]
     names: tuple[str, ...]
     prompt: str | None = None
     family: str | None = None
     augmix: bool | None = None
+    taken_from: str = ""
 
     def __len__(self) -> int:
         return len(self.folders)
@@ -58,6 +64,7 @@ def class_list_of(given: ClassSource) -> ClassList:
     return ClassList(tuple(given), tuple(given))
 
 
+@checked
 def read_class_list(path: str | Path, *, unique: bool = True) -> ClassList:
     """Read a class list from a UTF-8 text file; ``unique`` refuses duplicates."""
     return parse_class_list(read_text(Path(path), "class list"), str(path), unique=unique)

@@ -16,6 +16,7 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
+from otpt.arguments import checked
 from otpt.errors import OtptError, unknown
 from otpt.files import Json
 from otpt.images import ImageSource, LocalFile
@@ -51,12 +52,14 @@ class Conventions:
         augmix: whether views use AugMix by default.
         prompt: default context.
         allow_duplicates: whether class names may be duplicate (ImageNet has two).
+        classes_from: what the classes were inferred from, "labels" or "folders"; "" for a list that somebody wrote.
     """
 
     family: str = "fine-grained"
     augmix: bool = True
     prompt: str = DEFAULT_PROMPT
     allow_duplicates: bool = False
+    classes_from: str = ""
 
     def __post_init__(self) -> None:
         if self.family not in FAMILIES:
@@ -104,6 +107,7 @@ class Dataset:
 
     text_features: npt.NDArray[np.float32] | None = None
 
+    @checked
     def __init__(
         self,
         name: str,
@@ -127,6 +131,7 @@ class Dataset:
         self.augmix = conventions.augmix
         self.prompt = conventions.prompt
         self.allow_duplicates = conventions.allow_duplicates
+        self.classes_from = conventions.classes_from
         self.origin = origin
         self.variant = ""
         self.system: Mapping[str, Json] = {}
@@ -260,6 +265,7 @@ class Dataset:
                 )
 
 
+@checked
 def stratified(dataset: Dataset) -> Dataset:
     """Return the images in the order of :func:`stratified_order`; idempotent."""
     return dataset.in_order(stratified_order(dataset))
@@ -284,6 +290,7 @@ def stratified_order(dataset: Dataset) -> list[int]:
     return [index for _, _, index in sorted(keys)]
 
 
+@checked
 def classes_without_images(dataset: Dataset, limit: int) -> int:
     """Return the number of non-empty classes that are missing in the first ``limit`` images of :func:`stratified`."""
     labels = dataset.labels

@@ -139,7 +139,7 @@ def _continue(address: str, part: Path, transfer: Transfer) -> None:
         headers["Range"] = f"bytes={start}-"
     try:
         with (
-            httpx.Client(follow_redirects=True, timeout=_TIMEOUT) as client,
+            _client() as client,
             client.stream("GET", address, headers=headers) as response,
         ):
             if response.status_code == httpx.codes.REQUESTED_RANGE_NOT_SATISFIABLE:
@@ -159,6 +159,16 @@ def _continue(address: str, part: Path, transfer: Transfer) -> None:
         raise _Interrupted(describe_error(error)) from None
     if total is not None and _size_of(part) < total:
         raise _Interrupted("the server closed the connection")
+
+
+def _client() -> httpx.Client:
+    try:
+        return httpx.Client(follow_redirects=True, timeout=_TIMEOUT)
+    except (OSError, ValueError) as error:  # of the files and proxies that environment variables name
+        raise OtptError(
+            f"The settings of the network cannot be used ({describe_error(error)}); check the environment variables "
+            "SSL_CERT_FILE, SSL_CERT_DIR and HTTPS_PROXY, or unset them."
+        ) from None
 
 
 def _check_answer(response: httpx.Response, address: str, start: int) -> int | None:

@@ -20,6 +20,7 @@ from typing import NamedTuple, TypeVar
 import pydantic.dataclasses
 from pydantic import TypeAdapter
 
+from otpt.arguments import checked
 from otpt.data.classes import ClassList, builtin_class_list
 from otpt.data.dataset import DEFAULT_PROMPT, Conventions, Dataset, FilesBelow, NoSuchSplit
 from otpt.errors import OtptError
@@ -167,6 +168,7 @@ def published_entries() -> Mapping[str, DatasetEntry]:
     )
 
 
+@checked
 def find_entry(name: str) -> DatasetEntry | None:
     """Return the registered data set of this name or alias; case, hyphens and underscores do not matter."""
     base, *rest = name.split("/")
@@ -463,6 +465,7 @@ class CheckReport:
         return not self.problems
 
 
+@checked
 def check_dataset(data: Dataset, entry: DatasetEntry | None = None, *, sample: int = 100) -> CheckReport:
     """Look for all files of ``data`` and open ``sample`` images spread evenly over it (0: none, −1: all)."""
     missing = [data.is_file_missing(index) for index in range(len(data))]

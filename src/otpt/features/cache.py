@@ -83,6 +83,9 @@ class FeatureCache:
         self._unchecked_bytes = math.inf  # bytes written since the last check of the size
         self._writable = True
 
+    def __repr__(self) -> str:
+        return f"FeatureCache({str(self.folder)!r}, max_bytes={self.max_bytes})"
+
     def get(self, key: str, *, kind: str = "features") -> npt.NDArray[np.floating] | None:
         """Return the array of a key, or None if it is missing or corrupt."""
         data = self._read(kind, key)

@@ -8,6 +8,7 @@ from functools import partial
 from itertools import chain
 from typing import NamedTuple, NoReturn, Protocol, cast, runtime_checkable
 
+import numpy as np
 from PIL import Image
 
 from otpt.errors import OtptError
@@ -37,7 +38,7 @@ def is_one_image(images: object) -> bool:
     """Return whether an object is a single image, not a list, an iterator or a batch (B, C, H, W)."""
     if is_array(images):
         return bool(images.ndim != 4)
-    single = (str, bytes, bytearray, memoryview, os.PathLike, Image.Image)
+    single = (str, bytes, bytearray, memoryview, os.PathLike, Image.Image, np.generic)
     iterable = isinstance(images, Iterable) or hasattr(images, "__getitem__")  # torch data sets need not be iterable
     return isinstance(images, single) or is_file_object(images) or not iterable
 

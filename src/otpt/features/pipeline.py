@@ -279,8 +279,8 @@ class FeaturePipeline:
         task = image.task
         if task.keep_image:
             raise OtptError(
-                f"{frames.name!r} has frames instead of views, but a method makes its own views of an image; choose one "
-                "that takes any views, such as 'confident-half', or predict the frames one by one."
+                f"{frames.name!r} has frames instead of views, but a method makes its own views of an image; choose "
+                "one that takes any views, such as 'confident-half', or predict the frames one by one."
             )
         begun = time.perf_counter()
         count = max(recipe.n_views for recipe in task.recipes)

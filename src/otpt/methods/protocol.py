@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields, replace
@@ -144,7 +145,10 @@ class Protocol(Frozen):
     def _read_seed(cls, value: object) -> int:
         if isinstance(value, bool) or not isinstance(value, SupportsIndex):
             raise OtptError(f"The seed is {value!r}; expected an integer.")
-        return value.__index__()
+        try:
+            return operator.index(value)
+        except TypeError:  # an array
+            raise OtptError(f"The seed is {value!r:.80}; expected an integer.") from None
 
     @field_serializer("methods", when_used="json")
     def _methods_to_json(self, value: Methods) -> Json:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -13,7 +12,8 @@ from typing import ClassVar, TypedDict
 import pandas as pd
 
 from otpt.errors import unknown
-from otpt.files import Json, csv_cell
+from otpt.escapes import csv_cell, latex, markdown, one_line, plain
+from otpt.files import Json
 from otpt.metrics import METRICS
 from otpt.report.selection import DEVIATION
 
@@ -25,17 +25,6 @@ NOTHING = "–"
 KEYS = ("dataset", "method", "prompt", "metric")
 NUMBERS = ("value", "deviation", "low", "high")
 FLAGS = ("best", "tie", "partial")
-
-_LONGEST = 80
-_LATEX = {
-    "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "%": r"\%", "_": r"\_",
-    "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", "<": r"\textless{}", ">": r"\textgreater{}",
-    "|": r"\textbar{}", '"': r"\textquotedbl{}", "–": "--", "…": r"\dots{}", "±": r"$\pm$", "−": r"$-$",
-    "≈": r"$\approx$", "≥": r"$\geq$",
-    "≤": r"$\leq$",
-}  # fmt: skip
-_CONTROL = {**dict.fromkeys(("Cc", "Zl", "Zp"), " "), **dict.fromkeys(("Cf", "Cs", "Co", "Cn"), "")}
-_MARKDOWN = frozenset("\\`*_{}[]<>()#|~!$&")
 
 
 class Cell(TypedDict):
@@ -108,32 +97,30 @@ class Table:
         cells = self.cells
         marks = {
             f"{best}: best": cells["best"].astype(bool),
-            f"{TIE}: may differ from the best by chance (paired bootstrap over images, p ≥ 0.05)": cells["tie"].astype(
-                bool
-            ),
+            f"{TIE}: may differ from it by chance (tests on the same images, p ≥ 0.05)": cells["tie"].astype(bool),
             "±: standard deviation over seeds": cells["deviation"].notna(),
         }
         words = [words for words, is_marked in marks.items() if is_marked.any()]
         sentences = [f"{'; '.join(words)}."] if words else []
         below_zero = cells["best"].astype(bool) & (cells["metric"] == "debiased_ece") & (cells["value"] < 0)
         if below_zero.any():
-            sentences.append("A debiased ECE below 0 counts as 0, no calibration error, so that several can be best.")
+            sentences.append("A debiased ECE below 0 counts as 0, so several can be best.")
         return sentences
 
     def to_text(self, width: int | None = None) -> str:
         """Format as aligned columns, wrapped to the width; a star marks the best value."""
         has_marks = self.cells[["best", "tie"]].any(axis=None)
-        strings = self._strings(_plain, "{}*", f"{{}}{TIE}", "{} " if has_marks else "{}")
+        strings = self._strings(plain, "{}*", f"{{}}{TIE}", "{} " if has_marks else "{}")
         return render_strings(strings, self._names, "text", self.title, [*self.legend("*"), *self.notes], width=width)
 
     def to_markdown(self) -> str:
         """Format as a Markdown pipe table with the best value in bold."""
-        strings = self._strings(_markdown, "**{}**", f"{{}} {TIE}")
+        strings = self._strings(markdown, "**{}**", f"{{}} {TIE}")
         return _markdown_table(strings, self._names, self.title, [*self.legend(), *self.notes])
 
     def to_latex(self) -> str:
         """Format as a LaTeX ``table`` with booktabs and the best value in bold."""
-        strings = self._strings(_latex, r"\textbf{{{}}}", r"{} $\approx$", group=r"\midrule ")
+        strings = self._strings(latex, r"\textbf{{{}}}", r"{} $\approx$", group=r"\midrule ")
         return _latex_table(strings, self._names, self.title, [*self.legend(), *self.notes])
 
     def to_csv(self) -> str:
@@ -174,7 +161,7 @@ class Table:
         return _json(self.to_dict())
 
     def _repr_html_(self) -> str:
-        table = self._strings(_plain, "{}*", f"{{}} {TIE}").to_html(index=False)
+        table = self._strings(plain, "{}*", f"{{}} {TIE}").to_html(index=False)
         return table + "".join(f"<p>{escape(sentence)}</p>" for sentence in self.legend("*"))
 
     @property
@@ -276,7 +263,7 @@ def render_strings(
         text = text_table(strings, names, width)
         lines = [title, text, *notes]
         return "\n".join(line if line is text else _wrapped(line, width) for line in lines if line) + "\n"
-    escaped, write = {"markdown": (_markdown, _markdown_table), "latex": (_latex, _latex_table)}[form]
+    escaped, write = {"markdown": (markdown, _markdown_table), "latex": (latex, _latex_table)}[form]
     columns = pd.Index([escaped(str(head)) for head in strings.columns])
     return write(strings.astype(str).map(escaped).set_axis(columns, axis=1), names, title, notes)
 
@@ -285,7 +272,7 @@ def _markdown_table(escaped: pd.DataFrame, names: int, title: str, notes: Sequen
     """Return a Markdown table of escaped strings; title and notes are escaped here."""
     sides = ["left"] * names + ["right"] * (escaped.shape[1] - names)
     table = escaped.to_markdown(index=False, disable_numparse=True, colalign=sides)
-    title, *sentences = (" ".join(map(_markdown, line.split())) for line in (title, *notes))
+    title, *sentences = (" ".join(map(markdown, line.split())) for line in (title, *notes))
     return "\n\n".join([*([f"**{title}**"] if title else []), table, *sentences]) + "\n"
 
 
@@ -293,7 +280,7 @@ def _latex_table(escaped: pd.DataFrame, names: int, title: str, notes: Sequence[
     """Return a LaTeX table of escaped strings; title and notes are escaped here."""
     sides = "l" * names + "r" * (escaped.shape[1] - names)
     tabular = escaped.to_latex(index=False, escape=False, column_format=sides).rstrip()
-    title, *sentences = (" ".join(map(_latex, line.split())) for line in (title, *notes))
+    title, *sentences = (" ".join(map(latex, line.split())) for line in (title, *notes))
     lines = [r"% needs \usepackage{booktabs}", r"\begin{table}", r"\centering", rf"\caption{{{title}}}", tabular]
     return "\n".join([*lines, *(rf"\par\footnotesize {note}" for note in sentences), r"\end{table}"]) + "\n"
 
@@ -302,7 +289,7 @@ def text_table(strings: pd.DataFrame, names: int, width: int | None = None) -> s
     """Align strings in columns; the first ``names`` columns are repeated when others wrap."""
     columns = []
     for at, head in enumerate(strings.columns):
-        cells = [str(head), *strings.iloc[:, at]]
+        cells = [one_line(str(cell)) for cell in (head, *strings.iloc[:, at])]
         size = max(map(len, cells))
         columns.append([cell.ljust(size) if at < names else cell.rjust(size) for cell in cells])
     left = columns[:names]
@@ -343,24 +330,10 @@ def _range(cell: Cell) -> str:
     return f"{shown(cell['metric'], cell['low'])}–{shown(cell['metric'], cell['high'])}"
 
 
-def _plain(text: str) -> str:
-    """Shorten to one line of at most 80 characters, without control and bidirectional characters."""
-    shown = " ".join("".join(_CONTROL.get(unicodedata.category(c), c) for c in text).split())
-    return shown if len(shown) <= _LONGEST else shown[: _LONGEST - 1] + "…"
-
-
-def _latex(text: str) -> str:
-    return "".join(_LATEX.get(c, c) for c in _plain(text))
-
-
-def _markdown(text: str) -> str:
-    return "".join(f"\\{c}" if c in _MARKDOWN else c for c in _plain(text))
-
-
 def _json(data: Json) -> str:
     return json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def _wrapped(note: str, width: int | None) -> str:
-    text = " ".join(map(_plain, note.split()))
+    text = " ".join(map(plain, note.split()))
     return text if width is None else fill(text, width)

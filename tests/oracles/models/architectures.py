@@ -1,5 +1,5 @@
-"""Architectures of published checkpoints with random weights: real configurations, two layers per tower, vocabularies of
-a thousand tokens, each with the logits of the original library."""
+"""Architectures of published checkpoints with random weights: real configurations, two layers per tower, vocabularies
+of a thousand tokens, each with the logits of the original library."""
 
 from __future__ import annotations
 
@@ -21,9 +21,15 @@ from open_clip.hf_model import HFTextEncoder
 from open_clip.transform import PreprocessCfg, image_transform_v2
 from oracles.models import tokenizers_of
 from oracles.models.tiny import randomise
+from PIL import Image
 from torch import Tensor, nn
 
+import otpt
+from otpt.backbones import text_encoder
 from otpt.backbones.hf_tokenizers import canonicalize
+from otpt.errors import OtptError
+from otpt.export import export_onnx
+from otpt.views import make_views
 
 VOCABULARY = 1000
 
@@ -67,7 +73,13 @@ def shallow_timm() -> Iterator[None]:
     create = timm.create_model
 
     def shallow(name: str, **options: Any) -> nn.Module:
-        for depth in ({"depth": 2}, {"depths": (1, 1, 1, 1)}, {"layers": (1, 1, 1, 1, 1)}, {"layers": (1, 1, 1, 1)}, {}):
+        for depth in (
+            {"depth": 2},
+            {"depths": (1, 1, 1, 1)},
+            {"layers": (1, 1, 1, 1, 1)},
+            {"layers": (1, 1, 1, 1)},
+            {},
+        ):
             try:
                 return create(name, **options, **depth)
             except (TypeError, ValueError, AssertionError, IndexError, KeyError):
@@ -131,7 +143,7 @@ def from_open_clip(name: str, tokenizer: Callable[[], Any] | None = None, text: 
 
 def wrapped(tokenizer: Any, length: int, kwargs: dict[str, Any]) -> Any:
     """open_clip's tokenizer around one of transformers."""
-    with mock.patch.object(transformers.AutoTokenizer, "from_pretrained", lambda *_, **__: tokenizer):
+    with mock.patch.object(transformers.AutoTokenizer, "from_pretrained", return_value=tokenizer):
         tokens = open_clip.tokenizer.HFTokenizer("", context_length=length, **kwargs)
     tokens.tokenizer.padding_side = "right"
     return tokens
@@ -242,9 +254,7 @@ def altclip() -> Original:
 
 def align() -> Original:
     vision = {"num_block_repeats": [1] * 7, "depth_coefficient": 1.0}
-    config = transformers.AlignConfig(
-        text_config=SMALL_WORDS, vision_config=vision, projection_dim=640
-    )
+    config = transformers.AlignConfig(text_config=SMALL_WORDS, vision_config=vision, projection_dim=640)
     images = transformers.EfficientNetImageProcessor(
         size={"height": 346, "width": 346}, crop_size={"height": 289, "width": 289}, do_center_crop=True,
         rescale_factor=1 / 127.5, rescale_offset=True, include_top=False, resample=2,
@@ -253,7 +263,9 @@ def align() -> Original:
 
 
 def blip() -> Original:
-    config = transformers.BlipConfig(text_config={**SMALL_WORDS, "pad_token_id": 0}, vision_config={**TWO, "image_size": 224})
+    config = transformers.BlipConfig(
+        text_config={**SMALL_WORDS, "pad_token_id": 0}, vision_config={**TWO, "image_size": 224}
+    )
     images = transformers.BlipImageProcessor(size={"height": 224, "width": 224})
     return from_transformers(transformers.BlipModel(config), tokenizers_of.bert(), images)
 
@@ -279,7 +291,10 @@ def vision_text(vision: Any) -> Original:
 
 def flava() -> Original:
     config = transformers.FlavaConfig(
-        text_config=SMALL_WORDS, image_config=TWO, multimodal_config=TWO, image_codebook_config={"num_blocks_per_group": 1}
+        text_config=SMALL_WORDS,
+        image_config=TWO,
+        multimodal_config=TWO,
+        image_codebook_config={"num_blocks_per_group": 1},
     )
     images = transformers.CLIPImageProcessor()
     return from_transformers(transformers.FlavaModel(config), tokenizers_of.bert(), images)
@@ -344,7 +359,7 @@ ARCHITECTURES = [
     ),
     *_open_clip("MetaCLIP 2", "ViT-H-14-worldwide", "ViT-L-14-worldwide", tokenizer=tokenizers_of.xlm),
     *_open_clip(
-        "MobileCLIP, MobileCLIP2", "MobileCLIP-S1", "MobileCLIP2-S0", "MobileCLIP2-S3", "MobileCLIP-B", "MobileCLIP2-L-14"
+        "MobileCLIP 1 and 2", "MobileCLIP-S1", "MobileCLIP2-S0", "MobileCLIP2-S3", "MobileCLIP-B", "MobileCLIP2-L-14"
     ),
     *_open_clip("CLIPA, OpenVision", "ViT-H-14-CLIPA", tokenizer=lambda: tokenizers_of.bert(32)),
     *_open_clip("EVA-CLIP", "EVA02-B-16"),
@@ -394,3 +409,99 @@ ARCHITECTURES = [
     Architecture("code of its own", "in memory", "jina-clip, FG-CLIP and others with remote code", remote_code),
 ]  # fmt: skip
 """All architectures of the table."""
+
+
+@dataclass
+class Row:
+    """Row of the table: "yes", or the sentence of the refusal, for each way to use a model.
+
+    Attributes:
+        difference: largest difference between logits of the original and ours.
+        context: tokens of a padded text.
+        texts: how the text tower is computed.
+    """
+
+    name: str
+    library: str
+    stands_for: str
+    context: int = 0
+    texts: str = ""
+    difference: float = math.nan
+    zero_shot: str = ""
+    o_tpt: str = ""
+    default: str = ""
+    several_labels: str = ""
+    onnx: str = ""
+
+
+NAMES = ["cat", "red panda", "dog"]
+
+
+def check(architecture: Architecture, folder: Path | None) -> Row:
+    """Compare a random model with its original, and use it in every way; a difference raises ``AssertionError``.
+
+    ONNX, which takes longest, is left out without a folder for the file.
+    """
+    row = Row(architecture.name, architecture.library, architecture.stands_for)
+    original = architecture.build()
+    try:
+        backbone = otpt.load_backbone(
+            original.model, tokenizer=original.tokenizer, preprocess=original.preprocess, device="cpu"
+        )
+    except OtptError as error:
+        row.zero_shot = str(error)
+        return row
+    text = text_encoder(backbone)
+    row.context = text.context_length
+    row.texts = "all tokens"
+    if text.causal is not None:
+        row.texts = "shared prefix"
+    elif text.ignores_padding:
+        row.texts = "without padding"
+    draws = torch.Generator().manual_seed(0)
+    picture = torch.randint(0, 256, (40, 50, 3), generator=draws, dtype=torch.uint8).numpy()
+    views = otpt.ViewRecipe(n_views=4, augmix=False)
+    classify = otpt.Classifier(backbone, "zero-shot").set_classes(NAMES)
+    clean = make_views(Image.fromarray(picture), views.of(1), backbone.preprocessing, seed=0, image_id="x")
+    pixels = torch.from_numpy(clean)
+    with torch.no_grad():
+        expected = original.logits(pixels, [f"a photo of a {name}." for name in NAMES])[0]
+    ours = backbone.logit_scale * backbone.encode_pixels(pixels) @ classify.text_features.T + backbone.logit_bias
+    row.difference = float((ours[0] - expected).abs().max())
+    assert row.difference <= 1e-6 * backbone.logit_scale + 1e-6, row
+    zero_shot = torch.from_numpy(classify.predict(picture).probabilities)
+    torch.testing.assert_close(zero_shot.float(), expected.softmax(dim=-1), rtol=0, atol=1e-4)
+    row.zero_shot = "yes"
+
+    def run(method: str, protocol: Any = views) -> Tensor:
+        classifier = otpt.Classifier(backbone, method, views=protocol).set_classes(NAMES)
+        found = torch.from_numpy(classifier.predict(picture).probabilities)
+        assert bool(torch.isfinite(found).all())
+        return found
+
+    def try_(use: Callable[[], object]) -> str:
+        try:
+            use()
+        except OtptError as error:
+            return str(error)
+        return "yes"
+
+    def tune() -> None:
+        assert not torch.equal(run("o-tpt"), zero_shot)
+
+    def several() -> None:
+        classifier = otpt.Classifier(backbone, "multi-label", multi_label=True).set_classes(NAMES)
+        found = classifier.predict(picture).probabilities
+        if backbone.logit_bias:  # a model trained with a sigmoid has its own formula
+            torch.testing.assert_close(torch.from_numpy(found).float(), expected.sigmoid(), rtol=1e-4, atol=1e-9)
+        assert 0 <= found.min() <= found.max() <= 1
+
+    def write() -> None:
+        classifier = otpt.Classifier(backbone, "confident-half", views=views.of(2)).set_classes(NAMES)
+        export_onnx(classifier, (folder or Path()) / "model.onnx")
+
+    row.o_tpt = try_(tune)
+    row.default = try_(lambda: run("confident-half"))
+    row.several_labels = try_(several)
+    row.onnx = "" if folder is None else try_(write)
+    return row

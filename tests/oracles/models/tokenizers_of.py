@@ -40,7 +40,9 @@ def gemma(folder: Path, kind: str = "GemmaTokenizer") -> str:
 
 def unigram(*, template: str, marks: list[str], pad: str, length: int, **options: Any) -> Any:
     """A SentencePiece-like tokenizer (SigLIP, XLM-R, XLM-V, mT5), whose special tokens have the first ids."""
-    words = sorted({word for sentence in CORPUS for word in pre_tokenizers.BertPreTokenizer().pre_tokenize_str(sentence)})
+    words = sorted(
+        {word for sentence in CORPUS for word in pre_tokenizers.BertPreTokenizer().pre_tokenize_str(sentence)}
+    )
     pieces = [(f"▁{word}", -3.0) for word, _ in words if word.isalpha()]
     letters = sorted({letter for sentence in CORPUS for letter in sentence if letter != " "} | {"▁"})
     vocabulary = [*((mark, 0.0) for mark in marks), *dict(pieces).items(), *((letter, -9.0) for letter in letters)]
