@@ -18,7 +18,7 @@ from otpt.threads import available_threads
 
 
 def plan(
-    *what: Annotated[str, o.option("data sets, 'paper' for its 15, or: predict N", metavar="DATASET")],
+    *what: Annotated[str, o.option("data sets, or: predict N", metavar="DATASET")],
     classes: Annotated[
         o.Several, o.option("with 'predict': number of classes, or their names", metavar="N|NAME")
     ] = None,
@@ -94,12 +94,8 @@ def _predict_size(what: Sequence[str], classes: Sequence[str] | None) -> tuple[i
 def _datasets(words: Sequence[str]) -> list[tuple[str, int, int, bool]]:
     """Return (name, images, classes, augmix) of registered data sets."""
     entries = {entry.name: entry for entry in list_datasets()}
-    paper = list(entries)[:15]  # the first ones are the paper's
-    names: list[str] = []
-    for word in words:
-        names += paper if word == "paper" else [word]
     sizes = []
-    for name in dict.fromkeys(names):
+    for name in dict.fromkeys(words):
         entry = entries.get(name) or find_entry(name)
         if entry is None or entry.test_images is None or entry.classes is None:
             raise unknown("data set", name, entries)
