@@ -69,7 +69,7 @@ def test_views_are_swept_like_settings(tmp_path: Path) -> None:
     assert test.images == 3
     assert draw("heatmap", open_results([tmp_path / "sweep"])).axes
     tables = build_tables(open_results([tmp_path / "sweep"]), "sweep", metrics=["ece"])
-    assert [table.rows + (table.columns,) for table in tables] == [("views", "lambda")]
+    assert [(*table.rows, table.columns) for table in tables] == [("views", "lambda")]
 
 
 @pytest.mark.parametrize(

@@ -195,7 +195,7 @@ def test_every_mark_has_a_legend_in_every_format(graded_results: Results) -> Non
     (table,) = build_tables(graded_results, "plain", metrics=["accuracy", "ece"])
     for form in ("text", "markdown", "latex"):
         text = render([table], form)
-        body, _, legend = text.rpartition("chance")
+        body, _, _ = text.rpartition("chance")
         assert ("\\approx" if form == "latex" else "≈") in body
         assert "best" in body
     flags = pd.read_csv(io.StringIO(render([table], "csv"))).set_index(["method", "metric", "kind"])

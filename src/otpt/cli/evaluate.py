@@ -36,7 +36,7 @@ Datasets = Annotated[
 Sweep = Annotated[
     tuple[str, ...],
     o.option(
-        "each method with all combinations of values: views=8,32 lambda=1,6,18; with calibrations also coverage, risk …",
+        "each method with all combinations of values: views=8,32 lambda=1,6; with calibrations also coverage, risk …",
         metavar="NAME=V,V",
     ),
 ]

@@ -134,8 +134,8 @@ class SweepLayout(Layout):
         tables: list[Table] = []
         row, column, *further = [*settings, ""] if len(settings) == 1 else settings
         for keys, variants in swept.groupby(["base", *further], sort=False, dropna=False):
-            variants = variants.dropna(subset=[name for name in (row, column) if name])
-            named = cells.merge(variants, on="method").sort_values([name for name in (row, column) if name])
+            shown = [name for name in (row, column) if name]
+            named = cells.merge(variants.dropna(subset=shown), on="method").sort_values(shown)
             fixed = [keys[0], *(f"{name}={value}" for name, value in zip(further, keys[1:], strict=True))]
             for dataset, of_dataset in named.groupby("dataset", sort=False):
                 title = f"{', '.join(map(str, fixed))} on {dataset}"
