@@ -25,6 +25,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -223,6 +224,7 @@ class _Process:
             env={**os.environ, **_MALLOC},
         )
         theirs.close()
+        self._finalizer = weakref.finalize(self, _end, self._process, self._connection, self._shared)
 
     @property
     def has_ended(self) -> bool:
@@ -261,13 +263,18 @@ class _Process:
 
     def end(self) -> None:
         """End the process, unless it has ended."""
-        self._connection.close()
-        self._shared.close()
-        with suppress(subprocess.TimeoutExpired):  # one that is idle ends when the connection does
-            self._process.wait(0.5)
-        if self._process.poll() is None:
-            self._process.kill()
-            self._process.wait()
+        self._finalizer()
+
+
+def _end(process: subprocess.Popen[bytes], connection: Connection, shared: IO[bytes]) -> None:
+    """End a process and close what is shared with it."""
+    connection.close()
+    shared.close()
+    with suppress(subprocess.TimeoutExpired):  # one that is idle ends when the connection does
+        process.wait(0.5)
+    if process.poll() is None:
+        process.kill()
+        process.wait()
 
 
 def _shared_file() -> IO[bytes]:

@@ -19,7 +19,7 @@ from fastapi.responses import FileResponse
 from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
 from fastapi.staticfiles import StaticFiles
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import JsonValue
 from starlette.datastructures import FormData
 from starlette.exceptions import HTTPException
@@ -187,7 +187,7 @@ async def readyz(service: Serving) -> Response:
 @_routes.get("/metrics", summary="Counters in Prometheus' format")
 async def metrics(service: Serving) -> Response:
     """Return the counters of :class:`otpt.serve.metrics.Metrics`."""
-    return Response(generate_latest(service.metrics.registry), media_type=CONTENT_TYPE_LATEST)
+    return Response(await service.exposition(), media_type=CONTENT_TYPE_LATEST)
 
 
 @_routes.get("/v1/models", summary="Loaded models, default views and seed")
