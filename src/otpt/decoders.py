@@ -6,11 +6,10 @@
 Pillow and the libraries behind it are written in C and read what strangers wrote. A decoder that takes more memory or
 time than an image of its size needs, or that crashes, ends with its process: that image is an
 :class:`~otpt.errors.OtptError`, and a new process decodes the next one. The processes import neither torch nor models,
-and answer in JSON and pixels, which are validated here. Pixels are those of :func:`otpt.images.open_with_digest`, bit by
-bit.
+and answer in JSON and pixels, which are validated here. Pixels equal those of :func:`otpt.images.open_with_digest`.
 
-The limits are those of ``setrlimit``, which only Unix has; macOS ignores the one on memory. Elsewhere a decoder is ended
-after a deadline.
+The limits are those of ``setrlimit``, and the pixels come through a shared file: both need Unix. macOS ignores the limit
+of memory.
 """
 
 from __future__ import annotations
@@ -71,6 +70,7 @@ _MALLOC = {  # of glibc
     "MALLOC_MMAP_THRESHOLD_": str(32 << 20),  # memory is used again for the next image, not returned and zeroed
     "MALLOC_TRIM_THRESHOLD_": str(64 << 20),
 }
+_PRELOADED = ""  # module that the processes import first, for tests
 _READS = 5000  # of a header: some of Pillow's readers take time quadratic in the number of its parts
 _SCANS = 100  # of a JPEG, each of which passes over all pixels; the limit of libtiff
 _TILE = 1 << 20  # pixels of a TIFF's tile that a smaller image may have
@@ -112,10 +112,10 @@ class Decoders:
         limits: formats and pixels of images.
     """
 
-    def __init__(self, processes: int = 1, limits: DecodingLimits = DecodingLimits()) -> None:
+    def __init__(self, processes: int = 1, limits: DecodingLimits | None = None) -> None:
         if processes < 1:
             raise OtptError(f"The number of decoding processes is {processes}; expected 1 or more.")
-        self.limits = limits
+        self.limits = limits or DecodingLimits()
         self.ended = 0
         self._idle: queue.LifoQueue[_Process | None] = queue.LifoQueue()
         for _ in range(processes):
@@ -157,7 +157,9 @@ class Decoders:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def _ask(self, data: bytes, name: str, *, header_only: bool) -> tuple[dict[str, object], bytes]:
@@ -213,7 +215,8 @@ class _Process:
     def __init__(self) -> None:
         self._connection, theirs = Pipe()
         self._shared = _shared_file()  # a pipe would need a switch of processes for every 200 kB
-        code = f"import sys; sys.path[:] = {sys.path!r}; from otpt.decoders import main; main()"
+        load = f"import {_PRELOADED}; " if _PRELOADED else ""
+        code = f"import sys; sys.path[:] = {sys.path!r}; {load}from otpt.decoders import main; main()"
         numbers = [theirs.fileno(), self._shared.fileno()]
         self._process = subprocess.Popen(
             [sys.executable, "-c", code, *map(str, numbers)],
@@ -365,9 +368,7 @@ def open_checked(data: bytes, formats: Sequence[str] | None, max_pixels: int, na
     if width < 1 or height < 1:
         raise OtptError(f"Cannot use {name} as an image: it has no pixels ({width}×{height}).")
     if width * height > max_pixels:
-        raise OtptError(
-            f"The image has {width}×{height} = {width * height:,} pixels; expected at most {max_pixels:,}."
-        )
+        raise OtptError(f"The image has {width}×{height} = {width * height:,} pixels; expected at most {max_pixels:,}.")
     if (scans := data.count(b"\xff\xda")) > _SCANS and data.startswith(b"\xff\xd8"):
         raise OtptError(f"The JPEG has {scans:,} scans; expected at most {_SCANS}.")
     if image.format == "TIFF":

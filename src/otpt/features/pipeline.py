@@ -23,10 +23,10 @@ import torch
 from torch import Tensor
 
 from otpt.backbones import Backbone
+from otpt.decoders import Opened, Opener, open_here
 from otpt.errors import OtptError
 from otpt.features.cache import FeatureCache, feature_key, file_key
 from otpt.features.inputs import image_inputs
-from otpt.decoders import Opened, Opener, open_here
 from otpt.images import LIMITS, ImageFeatures, ImageSource, UrlLimits
 from otpt.transfers import to_device, to_host
 from otpt.views import ViewRecipe, make_views
@@ -40,6 +40,7 @@ Key = TypeVar("Key")
 _Key = TypeVar("_Key", covariant=True)
 _In = TypeVar("_In")
 _Out = TypeVar("_Out")
+
 
 @dataclass(frozen=True)
 class ImageTask(Generic[_Key]):

@@ -122,7 +122,7 @@ class Predictor:
 
         Texts that are encoded at the first image are counted from the beginning.
         """
-        shared = [self._backbone]
+        shared: list[object] = [self._backbone]
         if has_text_encoder(self._backbone):
             shared.append(text_encoder(self._backbone))
         states = {group.state for group in self._prompted}

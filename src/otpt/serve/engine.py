@@ -30,7 +30,7 @@ from otpt.serve.errors import unavailable
 from otpt.serve.images import ImageFile
 from otpt.serve.metrics import Metrics
 from otpt.serve.queries import Query
-from otpt.threads import Cancelled
+from otpt.threads import Cancelled, use_own_pool
 from otpt.transfers import to_host
 
 PARTS = ("queue", "texts", "decode", "views", "encode", "predict")
@@ -118,11 +118,18 @@ class Engine:
         threads: number of threads that decode and augment in advance.
         pixels: limit on concurrently decoded images.
         opener: decodes images.
+        name: of the threads; engines of different names do not wait for each other.
         metrics: counters of the batches.
     """
 
     def __init__(
-        self, models: Mapping[str, Backbone], threads: int | None, pixels: PixelBudget, opener: Opener, metrics: Metrics
+        self,
+        models: Mapping[str, Backbone],
+        threads: int | None,
+        pixels: PixelBudget,
+        opener: Opener,
+        metrics: Metrics,
+        name: str = "engine",
     ) -> None:
         self._models = models
         self._pipeline_threads = threads
@@ -134,7 +141,8 @@ class Engine:
         self._change = threading.Condition()
         self._closed = False
         self._torch_threads = torch.get_num_threads()
-        self._thread = threading.Thread(target=self._run, name="otpt-engine", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"otpt-{name}", daemon=True)
+        self._name = name
 
     def start(self) -> None:
         """Start the thread."""
@@ -188,6 +196,7 @@ class Engine:
     def _run(self) -> None:
         # a new thread begins with the number that torch has at that moment, which another thread may have changed
         torch.set_num_threads(self._torch_threads)
+        use_own_pool(self._name)
         while True:
             with self._change:
                 unit = self._change.wait_for(lambda: self._next_unit() or self._closed)

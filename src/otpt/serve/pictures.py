@@ -81,9 +81,7 @@ class Pictures:
             answer["selected"] = select_fraction(logits, _SELECTED).tolist()
         return answer
 
-    def _heat_map(
-        self, label: str | bool, unit: Unit, predictor: Predictor, stop: Callable[[], bool]
-    ) -> HeatMapAnswer:
+    def _heat_map(self, label: str | bool, unit: Unit, predictor: Predictor, stop: Callable[[], bool]) -> HeatMapAnswer:
         prediction = next(iter(unit.query.predictions(unit.future.result().outputs).values()))
         names = prediction.class_names
         index = names.index(label) if isinstance(label, str) else prediction.index

@@ -46,6 +46,7 @@ from otpt.serve.watch import Watch
 
 _READERS = 4  # threads that read requests and headers of images
 _FETCHERS, _FETCHES = 16, 8  # threads that fetch URLs, in all and per client
+_SLOW = 5000  # work of an image above which it has an engine of its own, so that others do not wait for it
 _DECODERS = 8  # processes that decode at most, started when they are needed
 _log = logging.getLogger(__name__)
 
@@ -111,7 +112,10 @@ class Service:
         pixels, of_files = PixelBudget(self.limits.pixels), DecodingLimits(SERVED_FORMATS, self.limits.pixels)
         self._headers = Decoders(1, of_files)  # do not wait for large images
         self.decoders = Decoders(min(config.threads or os.cpu_count() or 1, _DECODERS), of_files)
-        self.engine = Engine(models, config.threads, pixels, self.decoders.open, self.metrics)
+        self.engine, self.slow_engine = (
+            Engine(models, config.threads, pixels, self.decoders.open, self.metrics, name)
+            for name in ("engine", "slow-engine")
+        )
         self.pictures = Pictures(models, self.decoders, pixels, self._turns, self.watch)
         self._hosts = config.hosts
         size = Gauge("otpt_text_cache_bytes", "bytes of prepared class lists", registry=self.metrics.of_engine)
@@ -151,6 +155,7 @@ class Service:
     def start(self) -> None:
         """Start the threads and warm up each model with one image."""
         self.engine.start()
+        self.slow_engine.start()
         self.texts.few.submit(self._warm_up)
 
     def _warm_up(self) -> None:
@@ -168,7 +173,10 @@ class Service:
     @property
     def is_ready(self) -> bool:
         """Whether every model has predicted once, and no accepted image waits longer than the limit."""
-        return self._warm and not self._closing and self.engine.oldest() <= self.limits.seconds
+        return self._warm and not self._closing and self._oldest() <= self.limits.seconds
+
+    def _oldest(self) -> float:
+        return max(self.engine.oldest(), self.slow_engine.oldest())
 
     async def ready(self) -> bool:
         """Async form of :attr:`is_ready`, as called on replicas."""
@@ -176,7 +184,7 @@ class Service:
 
     def overrun(self) -> float:
         """Return for how many seconds work goes on that should have stopped; 0 if there is none."""
-        return max(self.engine.overrun(), self.watch.overrun())
+        return max(self.engine.overrun(), self.slow_engine.overrun(), self.watch.overrun())
 
     async def exposition(self) -> bytes:
         """Return the counters in Prometheus' format."""
@@ -224,7 +232,8 @@ class Service:
     def close(self) -> None:
         """Stop accepting requests and answer the accepted ones within the time limit of a request."""
         self._closing = True
-        self.engine.close(self.limits.seconds)
+        for engine in (self.engine, self.slow_engine):
+            engine.close(self.limits.seconds)
         self.texts.close()
         self.pictures.close()
         for pool in (self._readers, self._fetchers):
@@ -271,7 +280,8 @@ class Service:
         for key in dict.fromkeys(query.key for query in queries):  # release one list before the next
             units = [unit for unit in work.units if unit.query.key == key]
             predictor = await self.texts.prepare(units[0].query, work.client, work.has_ended)
-            self.engine.submit(units, predictor)
+            engine = self.engine if units[0].query.image_work <= _SLOW else self.slow_engine
+            engine.submit(units, predictor)
             del predictor
         work.seconds["texts"] = time.perf_counter() - files_read
 

@@ -103,7 +103,9 @@ class Supervisor:
         self._watcher.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def start(self) -> None:
@@ -197,7 +199,9 @@ class _Worker:
         self._connection, theirs = context.Pipe()
         level = logging.getLogger("otpt.serve").getEffectiveLevel()
         arguments = (config, threads, theirs, level)
-        self._process: SpawnProcess = context.Process(target=run_service, args=arguments, name="otpt-service", daemon=True)
+        self._process: SpawnProcess = context.Process(
+            target=run_service, args=arguments, name="otpt-service", daemon=True
+        )
         self._process.start()
         theirs.close()
         self._started: Future[None] = Future()
