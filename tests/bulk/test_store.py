@@ -221,3 +221,17 @@ def test_only_bad_images(tmp_path: Path) -> None:
     for wrong in ("all.txt", "s3://bucket/all.csv"):
         with pytest.raises(OtptError, match=wrong):
             RowStore(wrong, JOB)
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["[" * 100_000, "[]", '{"job": {}, "done": -1}', '{"job": {}, "size": "x"}', '{"job": {}, "done": 1e300}']
+    + ['{"job": {}, "last": 3}', '{"job": 1}', '{"job": {}, "columns": "image"}', '{"job": {}, "done": true}'],
+)
+def test_a_damaged_description_is_refused(content: str, tmp_path: Path) -> None:
+    path = tmp_path / "all.csv"
+    predict(path)
+    (job,) = tmp_path.glob("*.job")
+    job.write_text(content, encoding="utf-8")
+    with pytest.raises(OtptError, match="damaged"):
+        opened(path)

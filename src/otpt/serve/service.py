@@ -47,6 +47,7 @@ from otpt.serve.watch import Watch
 _READERS = 4  # threads that read requests and headers of images
 _FETCHERS, _FETCHES = 16, 8  # threads that fetch URLs, in all and per client
 _SLOW = 5000  # work of an image above which it has an engine of its own, so that others do not wait for it
+_HEADERS = 2  # processes that read headers
 _DECODERS = 8  # processes that decode at most, started when they are needed
 _log = logging.getLogger(__name__)
 
@@ -110,7 +111,7 @@ class Service:
         self.watch = Watch()
         self.texts = TextPreparer(models, config.text_cache, self._turns, self.watch, self.metrics)
         pixels, of_files = PixelBudget(self.limits.pixels), DecodingLimits(SERVED_FORMATS, self.limits.pixels)
-        self._headers = Decoders(1, of_files)  # do not wait for large images
+        self._headers = Decoders(_HEADERS, of_files)  # do not wait for large images
         self.decoders = Decoders(min(config.threads or os.cpu_count() or 1, _DECODERS), of_files)
         self.engine, self.slow_engine = (
             Engine(models, config.threads, pixels, self.decoders.open, self.metrics, name)
@@ -315,7 +316,8 @@ class Service:
         else:
             data = await run_in(self._readers, decode_base64, image)
         try:
-            return await run_in(self._readers, ImageFile.read, data, self._headers)
+            async with self._turns.wait("header", client, 1):
+                return await run_in(self._readers, ImageFile.read, data, self._headers)
         except OtptError as error:
             return error
 

@@ -106,7 +106,7 @@ class TextPreparer:
         predictor = self.cache.get(query.key)
         if predictor is not None:
             return predictor
-        pool = self.many if query.texts > _FEW_TEXTS else self.few
+        pool = self.many if query.prepared_texts > _FEW_TEXTS else self.few
         async with self._turns.wait(f"texts {pool is self.many}", client, 1):
             return await run_in(pool, self.cache.prepare, query.key, partial(self.make, query.key), stop)
 
