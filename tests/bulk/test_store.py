@@ -231,7 +231,7 @@ def test_only_bad_images(tmp_path: Path) -> None:
 def test_a_damaged_description_is_refused(content: str, tmp_path: Path) -> None:
     path = tmp_path / "all.csv"
     predict(path)
-    (job,) = tmp_path.glob("*.job")
+    (job,) = tmp_path.glob("*.job.json")
     job.write_text(content, encoding="utf-8")
     with pytest.raises(OtptError, match="damaged"):
         opened(path)

@@ -120,7 +120,7 @@ class Service:
         self.pictures = Pictures(models, self.decoders, pixels, self._turns, self.watch)
         self._hosts = config.hosts
         size = Gauge("otpt_text_cache_bytes", "bytes of prepared class lists", registry=self.metrics.of_engine)
-        size.set_function(lambda: self.texts.cache.size)
+        size.set_function(lambda: self.texts.size)
         self._warm_ups = self._default_queries()
         self._warm = self._closing = False
         self._readers = ThreadPoolExecutor(_READERS, "otpt-requests")

@@ -18,6 +18,7 @@ from otpt.serve.queries import Query, TextsKey
 from otpt.serve.watch import Watch
 from otpt.threads import Cancelled, check_cancelled, make_pool
 
+_OF_FEW = 4  # part of the budget for short lists: a quarter
 _FEW_TEXTS = 256  # lists up to this length do not wait for longer ones
 
 
@@ -98,21 +99,32 @@ class TextPreparer:
     ) -> None:
         self._models = models
         self._turns = turns
-        self.cache = TextCache(budget, watch, metrics)
+        self._few_cached = TextCache(budget // _OF_FEW, watch, metrics)  # which long lists do not evict
+        self._many_cached = TextCache(budget - budget // _OF_FEW, watch, metrics)
         self.few, self.many = make_pool(1, "otpt-texts"), make_pool(1, "otpt-many-texts")
+
+    @property
+    def size(self) -> int:
+        """Bytes of the cached predictors."""
+        return self._few_cached.size + self._many_cached.size
+
+    def cache_of(self, query: Query) -> TextCache:
+        """Return the cache for lists of this length."""
+        return self._many_cached if query.prepared_texts > _FEW_TEXTS else self._few_cached
 
     async def prepare(self, query: Query, client: str, stop: Callable[[], bool]) -> Predictor:
         """Return the predictor of a query; ``stop`` says whether it is no longer needed."""
-        predictor = self.cache.get(query.key)
+        cache = self.cache_of(query)
+        predictor = cache.get(query.key)
         if predictor is not None:
             return predictor
-        pool = self.many if query.prepared_texts > _FEW_TEXTS else self.few
+        pool = self.few if cache is self._few_cached else self.many
         async with self._turns.wait(f"texts {pool is self.many}", client, 1):
-            return await run_in(pool, self.cache.prepare, query.key, partial(self.make, query.key), stop)
+            return await run_in(pool, cache.prepare, query.key, partial(self.make, query.key), stop)
 
     def prepare_now(self, query: Query) -> Predictor:
         """Return the predictor of a query, in the calling thread."""
-        return self.cache.prepare(query.key, partial(self.make, query.key))
+        return self.cache_of(query).prepare(query.key, partial(self.make, query.key))
 
     def make(self, key: TextsKey) -> Predictor:
         """Return a new predictor."""
