@@ -19,8 +19,20 @@ import pytest
 SOURCE = Path(__file__).resolve().parent.parent / "src"
 
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("_version", "errors", "arrays", "files", "threads", "transfers", "progress", "records", "memory"),
-    ("plugins", "registry", "images", "decoders", "folders", "labels", "plots", "views", "metrics"),
+    (
+        "_version",
+        "escapes",
+        "errors",
+        "arguments",
+        "arrays",
+        "files",
+        "threads",
+        "transfers",
+        "progress",
+        "memory",
+        "records",
+    ),
+    ("plugins", "registry", "images", "decoders", "folders", "video", "labels", "plots", "views", "metrics"),
     ("objectives", "backbones"),
     ("features", "prompts", "calibration", "rejection", "groups"),
     ("methods",),

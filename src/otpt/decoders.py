@@ -8,8 +8,8 @@ time than an image of its size needs, or that crashes, ends with its process: th
 :class:`~otpt.errors.OtptError`, and a new process decodes the next one. The processes import neither torch nor models,
 and answer in JSON and pixels, which are validated here. Pixels equal those of :func:`otpt.images.open_with_digest`.
 
-The limits are those of ``setrlimit``, and the pixels come through a shared file: both need Unix. macOS ignores the limit
-of memory.
+The limits are those of ``setrlimit``, and the pixels come through a shared file: both need Unix. macOS ignores the
+limit of memory.
 """
 
 from __future__ import annotations
@@ -96,12 +96,12 @@ class DecodingLimits:
 class Opener(Protocol):
     """Function that opens and decodes an image: :func:`open_here`, or :meth:`Decoders.open`."""
 
-    def __call__(self, source: ImageSource, urls: UrlLimits | None = None, /) -> Opened: ...
+    def __call__(self, source: ImageSource, urls: UrlLimits | None = None, /, *, upright: bool = True) -> Opened: ...
 
 
-def open_here(source: ImageSource, urls: UrlLimits | None = LIMITS, /) -> Opened:
+def open_here(source: ImageSource, urls: UrlLimits | None = LIMITS, /, *, upright: bool = True) -> Opened:
     """Open and decode an image in this process."""
-    return open_with_digest(source, urls=urls)
+    return open_with_digest(source, urls=urls, upright=upright)
 
 
 class Decoders:
@@ -123,21 +123,21 @@ class Decoders:
         self._processes = processes
         self._closed = threading.Event()
 
-    def open(self, source: ImageSource, urls: UrlLimits | None = LIMITS, /) -> Opened:
+    def open(self, source: ImageSource, urls: UrlLimits | None = LIMITS, /, *, upright: bool = True) -> Opened:
         """Open and decode an image, as :func:`otpt.images.open_with_digest` does; arrays and PIL images stay here."""
         if isinstance(source, (Image.Image, ImageFeatures)) or is_array(source):
-            return open_with_digest(source, max_pixels=self.limits.max_pixels, urls=urls)
+            return open_with_digest(source, max_pixels=self.limits.max_pixels, urls=urls, upright=upright)
         data, name = file_bytes(source, urls)
-        return self.decode(data, name)
+        return self.decode(data, name, upright=upright)
 
     def size(self, data: bytes, name: str = "the given bytes") -> tuple[int, int]:
         """Read the header of an image file and return (width, height)."""
         answer, _ = self._ask(data, name, header_only=True)
         return _size_of(answer, self.limits.max_pixels)
 
-    def decode(self, data: bytes, name: str = "the given bytes") -> Opened:
-        """Decode an image file."""
-        answer, colours = self._ask(data, name, header_only=False)
+    def decode(self, data: bytes, name: str = "the given bytes", *, upright: bool = True) -> Opened:
+        """Decode an image file; ``upright`` applies its orientation."""
+        answer, colours = self._ask(data, name, header_only=False, upright=upright)
         size = _size_of(answer, self.limits.max_pixels)
         digest = answer.get("digest")
         if len(colours) != 3 * size[0] * size[1] or not isinstance(digest, str):
@@ -162,9 +162,11 @@ class Decoders:
     ) -> None:
         self.close()
 
-    def _ask(self, data: bytes, name: str, *, header_only: bool) -> tuple[dict[str, object], bytes]:
+    def _ask(
+        self, data: bytes, name: str, *, header_only: bool, upright: bool = True
+    ) -> tuple[dict[str, object], bytes]:
         """Send a file to a process and return its answer; a process that does not answer is ended."""
-        job = _Job(name, len(data), header_only, self.limits.formats, self.limits.max_pixels)
+        job = _Job(name, len(data), header_only, self.limits.formats, self.limits.max_pixels, upright)
         with self._process() as process:
             answer, colours = process.ask(job, data)
         if "error" in answer:
@@ -196,6 +198,7 @@ class _Job(NamedTuple):
         header_only: whether only the size of the image is asked for.
         formats: see :class:`DecodingLimits`.
         max_pixels: see :class:`DecodingLimits`.
+        upright: whether to apply the orientation.
     """
 
     name: str
@@ -203,6 +206,7 @@ class _Job(NamedTuple):
     header_only: bool
     formats: Sequence[str] | None
     max_pixels: int
+    upright: bool
 
     def seconds(self, pixels: int) -> float:
         """Return the processor time for an image of this number of pixels."""
@@ -342,7 +346,7 @@ def _answer(job: _Job, data: bytes) -> tuple[dict[str, object], bytes]:
         if job.header_only:
             return {"size": [width, height]}, b""
         _set_limits(_BASE + _PER_BYTE * len(data) + _PER_PIXEL * width * height, job.seconds(width * height))
-        image, digest = open_with_digest(opened, max_pixels=job.max_pixels, name=name)
+        image, digest = open_with_digest(opened, max_pixels=job.max_pixels, upright=job.upright, name=name)
         if job.formats is not None and sorted(image.size) != sorted((width, height)):
             raise OtptError(
                 f"Cannot use {name} as an image: its header has {width}×{height} pixels, its content "

@@ -19,7 +19,6 @@ import json
 import warnings
 from collections.abc import Mapping
 from copy import deepcopy
-from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Protocol, TypedDict
@@ -100,7 +99,15 @@ def export_onnx(classifier: ExportableClassifier, path: str | Path) -> None:
     text_features = classifier.text_features.float().cpu()
     size = classifier.backbone.preprocessing.size
     views = torch.randn(2, facts["views"], 3, size, size, generator=torch.Generator().manual_seed(0))
-    data = to_onnx(graph, views, text_features, facts)
+    try:
+        data = to_onnx(graph, views, text_features, facts)
+    except (RuntimeError, ValueError, TypeError) as error:  # the tower's code is not ours
+        name = type(getattr(classifier.backbone.visual, "model", classifier.backbone.visual)).__name__
+        raise OtptError(
+            f"The image tower of {classifier.backbone.name!r} ({name}) cannot be translated to ONNX by torch: its "
+            f"operations depend on the number of images, or have no translation ({type(error).__name__}); use another "
+            "backbone."
+        ) from error
     with torch.inference_mode():
         expected = graph(views[:1], text_features).numpy()
     difference = float(np.abs(_run(data, views[:1]) - expected).max())
@@ -122,7 +129,7 @@ def describe(classifier: ExportableClassifier) -> Description:
         "method": classifier.method.name,
         "views": 1 if recipe is None else recipe.n_views,
         "calibrated": classifier.method.name in classifier.calibrations,
-        "preprocessing": asdict(classifier.backbone.preprocessing),
+        "preprocessing": classifier.backbone.preprocessing.facts(),
     }
 
 

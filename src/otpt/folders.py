@@ -32,7 +32,8 @@ def class_folders(folder: Path) -> list[str]:
     """Return the sorted names of sub-folders, without hidden folders and ``__MACOSX``."""
     try:
         with os.scandir(folder) as entries:
-            return sorted(entry.name for entry in entries if _is_folder(entry, True) and not entry.name.startswith((".", "__")))
+            names = [entry.name for entry in entries if _is_folder(entry, follow_links=True)]
+            return sorted(name for name in names if not name.startswith((".", "__")))
     except OSError as error:
         raise cannot_read("folder", folder, error) from None
 
@@ -115,13 +116,13 @@ def _entries(folder: str, follow_links: bool) -> Iterator[str]:
         for entry in entries:
             if entry.name.startswith("."):
                 continue
-            if _is_folder(entry, follow_links):
+            if _is_folder(entry, follow_links=follow_links):
                 yield f"{entry.name}/"
             elif os.path.splitext(entry.name)[1].lower() in IMAGE_SUFFIXES and _is_file(entry):
                 yield entry.name
 
 
-def _is_folder(entry: os.DirEntry[str], follow_links: bool) -> bool:
+def _is_folder(entry: os.DirEntry[str], *, follow_links: bool) -> bool:
     with suppress(OSError):  # a link to itself
         return entry.is_dir(follow_symlinks=follow_links)
     return False

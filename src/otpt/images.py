@@ -5,7 +5,7 @@
 The default id of an image is a hash of its decoded RGB pixels, independent of its source. Compared with
 ``Image.open(path).convert("RGB")``:
 
-* The EXIF orientation is applied. (TPT's scripts ignore it.)
+* The EXIF orientation is applied, unless ``upright=False``. (The official scripts of TPT, C-TPT and O-TPT ignore it.)
 * 16-bit grey is scaled by 255/65535; Pillow clips it to white.
 * An alpha channel is dropped without blending, as in Pillow.
 * The first frame of an animation is used.
@@ -33,7 +33,8 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from otpt._version import __version__
-from otpt.errors import OtptError, cannot_read
+from otpt.arguments import checked
+from otpt.errors import OtptError, cannot_read, describe_error
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -91,7 +92,10 @@ class UrlLimits:
 LIMITS = UrlLimits()
 
 
-def open_image(source: ImageSource, *, max_pixels: int = MAX_PIXELS, urls: UrlLimits | None = LIMITS) -> Image.Image:
+@checked
+def open_image(
+    source: ImageSource, *, max_pixels: int = MAX_PIXELS, urls: UrlLimits | None = LIMITS, upright: bool = True
+) -> Image.Image:
     """Open and decode an image, and return it upright in 8-bit RGB.
 
     Args:
@@ -99,19 +103,22 @@ def open_image(source: ImageSource, *, max_pixels: int = MAX_PIXELS, urls: UrlLi
             tensor (see :func:`rgb_array`).
         max_pixels: maximum number of pixels; Pillow's own limit, ``Image.MAX_IMAGE_PIXELS``, applies as well.
         urls: limits for downloads; None rejects URLs.
+        upright: whether to apply the EXIF orientation.
 
     Raises:
         OtptError: if the image is missing, a folder, unreadable, empty, not an image, truncated, or too large.
     """
-    return open_with_digest(source, max_pixels=max_pixels, urls=urls)[0]
+    return open_with_digest(source, max_pixels=max_pixels, urls=urls, upright=upright)[0]
 
 
+@checked
 def open_with_digest(
     source: ImageSource,
     *,
     max_pixels: int = MAX_PIXELS,
     urls: UrlLimits | None = LIMITS,
     name: str = "the given image",
+    upright: bool = True,
 ) -> tuple[Image.Image, str]:
     """Open an image as :func:`open_image` does, and return it with the digest of its pixels.
 
@@ -133,7 +140,7 @@ def open_with_digest(
         _check_size(opened.size, name, max_pixels)
         loaded = _load(opened, name)
         _check_size(loaded.size, name, max_pixels)  # a header may say less than is decoded
-        image = _to_rgb(loaded, name)
+        image = _to_rgb(loaded, name, upright)
     digest = hashlib.sha256(b"%d %d\n" % image.size)
     digest.update(image.tobytes())
     return image, digest.hexdigest()[:32]
@@ -303,10 +310,11 @@ def _load(image: Image.Image, name: str) -> Image.Image:
     return image
 
 
-def _to_rgb(image: Image.Image, name: str) -> Image.Image:
-    """Return a new upright image in 8-bit RGB, without metadata."""
-    with suppress(Exception):  # ignore corrupt metadata
-        image = _quietly(lambda: ImageOps.exif_transpose(image))
+def _to_rgb(image: Image.Image, name: str, upright: bool) -> Image.Image:
+    """Return a new image in 8-bit RGB, without metadata, turned as they say if it should be ``upright``."""
+    if upright:
+        with suppress(Exception):  # ignore corrupt metadata
+            image = _quietly(lambda: ImageOps.exif_transpose(image))
     try:
         if image.mode.startswith("I"):
             image = Image.fromarray(_eight_bits(np.asarray(image), name))
@@ -369,8 +377,12 @@ def rgb_array(source: NDArray[np.generic] | Tensor) -> NDArray[np.uint8]:
     if isinstance(source, np.ndarray):
         kind, values = "an array", source
     else:
-        kind, plain = "a tensor", source.detach().cpu()
-        values = (plain.double() if plain.is_floating_point() else plain).numpy()  # numpy has no bfloat16
+        kind = "a tensor"
+        try:
+            plain = source.detach().cpu()
+            values = (plain.double() if plain.is_floating_point() else plain).numpy()  # numpy has no bfloat16
+        except Exception as error:  # a sparse tensor, or one without values
+            raise OtptError(f"Cannot use a tensor as an image: {describe_error(error)}.") from None
     name = f"{kind} of shape {tuple(source.shape)} and type {source.dtype}"
     if values.ndim == 4 and len(values) == 1:
         values = values[0]

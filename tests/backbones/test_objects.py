@@ -110,7 +110,6 @@ def test_what_is_not_supported_is_said() -> None:
     )
     assert "preprocess is a function" in refusal(preprocess=lambda image: image)
     assert "torch.nn.modules.linear.Linear" in refusal(nn.Linear(2, 2))
-    assert "DataParallel" in refusal(nn.DataParallel(model))
     assert "expected a name or file" in refusal(7)
     assert "quick_gelu= applies only to files" in refusal(quick_gelu=True)
     assert "processor" in refusal(processor=good)
@@ -218,6 +217,54 @@ def test_a_siglip_model_of_transformers_with_its_processor() -> None:
     assert backbone.family == "vit"
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"size": {"shortest_edge": 40}},
+        {"size": {"shortest_edge": 40}, "resample": 1},
+        {"size": {"height": 44, "width": 44}},
+        {"do_normalize": False},
+    ],
+)
+def test_processors_that_crop_or_use_lanczos(tmp_path: Path, changes: dict[str, Any]) -> None:
+    sizes = {"size": {"shortest_edge": 32}, "crop_size": {"height": 32, "width": 32}}
+    images = transformers.CLIPImageProcessor(**{**sizes, **changes})
+    backbone = load_backbone(clip_model(), tokenizer=clip_tokenizer_of_transformers(tmp_path), preprocess=images)
+    picture = image().resize((90, 72))
+    ours = make_views(picture, ViewRecipe(n_views=1), backbone.preprocessing, seed=0, image_id="x")
+    theirs = images(picture, return_tensors="pt").pixel_values[0].numpy()
+    assert np.abs(ours[0] - theirs).mean() < 0.02  # their tensor resize rounds otherwise than Pillow's
+    plain = load_backbone(clip_model(), tokenizer=tokenizer(), preprocess=transformers.CLIPImageProcessor(**sizes))
+    clean = make_views(picture, ViewRecipe(n_views=1), plain.preprocessing, seed=0, image_id="x")
+    assert np.abs(clean[0] - theirs).mean() > 0.05
+
+
+def test_wrappers_of_torch_are_taken_off(tmp_path: Path) -> None:
+    words = clip_tokenizer_of_transformers(tmp_path)
+    images = transformers.CLIPImageProcessor(size={"shortest_edge": 32}, crop_size={"height": 32, "width": 32})
+    theirs, ours = clip_model(), tiny_clip("vit")
+    plain = load_backbone(theirs, tokenizer=words, preprocess=images)
+    for wrapped in (torch.compile(theirs), nn.DataParallel(theirs), torch.compile(nn.DataParallel(theirs))):
+        assert load_backbone(wrapped, tokenizer=words, preprocess=images).fingerprint == plain.fingerprint
+    for wrapped in (torch.compile(ours), nn.DataParallel(ours)):
+        assert load_backbone(wrapped, tokenizer=tokenizer(), preprocess=transform()).text.causal is not None
+
+
+def test_adapters_of_peft_are_merged(tmp_path: Path) -> None:
+    peft = pytest.importorskip("peft")
+    words = clip_tokenizer_of_transformers(tmp_path)
+    images = transformers.CLIPImageProcessor(size={"shortest_edge": 32}, crop_size={"height": 32, "width": 32})
+    settings = peft.LoraConfig(target_modules=["q_proj", "v_proj"], init_lora_weights=False)
+    model = peft.get_peft_model(clip_model(), settings).eval()
+    backbone = load_backbone(model, tokenizer=words, preprocess=images)
+    pixels = torch.randn(2, 3, 32, 32)
+    with torch.no_grad():
+        expected = F.normalize(model.get_image_features(pixels).pooler_output, dim=-1)
+    torch.testing.assert_close(backbone.encode_pixels(pixels), expected, rtol=0, atol=5e-6)
+    assert model.peft_config  # not merged
+    assert backbone.text.causal is not None
+
+
 def test_processors_that_do_something_else_are_refused(tmp_path: Path) -> None:
     model = clip_model()
     words = clip_tokenizer_of_transformers(tmp_path)
@@ -228,8 +275,9 @@ def test_processors_that_do_something_else_are_refused(tmp_path: Path) -> None:
             otpt.load(model, tokenizer=words, preprocess=transformers.CLIPImageProcessor(**{**size, **changes}))
         return str(caught.value)
 
-    assert "resizes to 40 and crops to 32" in refusal(size={"shortest_edge": 40})
-    assert "do_normalize is off" in refusal(do_normalize=False)
+    assert "resizes to 24 and crops to 32" in refusal(size={"shortest_edge": 24})
+    assert "resizes to 40 and crops to 36" in refusal(size={"shortest_edge": 40}, crop_size={"height": 36, "width": 36})
+    assert "do_rescale is off" in refusal(do_rescale=False)
     assert "it rescales by 0.5" in refusal(rescale_factor=0.5)
     assert "interpolation 'nearest'" in refusal(resample=0)
     with pytest.raises(OtptError, match=r"The tokenizer of .* is missing"):

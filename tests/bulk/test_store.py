@@ -225,8 +225,17 @@ def test_only_bad_images(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "content",
-    ["[" * 100_000, "[]", '{"job": {}, "done": -1}', '{"job": {}, "size": "x"}', '{"job": {}, "done": 1e300}']
-    + ['{"job": {}, "last": 3}', '{"job": 1}', '{"job": {}, "columns": "image"}', '{"job": {}, "done": true}'],
+    [
+        "[" * 100_000,
+        "[]",
+        '{"job": 1}',
+        '{"job": {}, "done": -1}',
+        '{"job": {}, "done": 1e300}',
+        '{"job": {}, "done": true}',
+        '{"job": {}, "size": "x"}',
+        '{"job": {}, "last": 3}',
+        '{"job": {}, "columns": "image"}',
+    ],
 )
 def test_a_damaged_description_is_refused(content: str, tmp_path: Path) -> None:
     path = tmp_path / "all.csv"

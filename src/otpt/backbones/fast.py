@@ -255,7 +255,7 @@ def tune_vit(visual: nn.Module, chunk: int, *, pack: bool) -> nn.Module:
     """Return a faster vision transformer, which shares weights with ``visual`` where possible."""
     vision = cast(ClipVision, visual)
     blocks = [cast(_PlainBlock, block) for block in vision.transformer.resblocks]
-    if not vision.transformer.batch_first or not all(_is_plain_block(block) for block in blocks):
+    if not getattr(vision.transformer, "batch_first", True) or not all(_is_plain_block(block) for block in blocks):
         return visual
     tokens = vision.positional_embedding.shape[0]
     reads_class_token = vision.attn_pool is None and vision.pool_type == "tok" and not vision.output_tokens
@@ -271,13 +271,16 @@ def tune_vit(visual: nn.Module, chunk: int, *, pack: bool) -> nn.Module:
 
 def _is_plain_block(block: _PlainBlock) -> bool:
     """Return whether a block is a ``ResidualAttentionBlock`` without LayerScale or cross-attention."""
+    attention: object = block.attn  # of torch in version 3 of open_clip, in version 4 its own with the same weights
+    stacked = isinstance(attention, nn.MultiheadAttention) or type(block).__name__ == "ResidualAttentionBlock"
     return bool(
-        isinstance(block.attn, nn.MultiheadAttention)
+        stacked
         and isinstance(block.ls_1, nn.Identity)
         and isinstance(block.ls_2, nn.Identity)
         and not hasattr(block, "ln_1_kv")
         and block.attn.in_proj_weight is not None
-        and block.attn.batch_first
+        and block.attn.in_proj_bias is not None
+        and getattr(attention, "batch_first", True)
     )
 
 
@@ -294,7 +297,7 @@ class _Block(nn.Module):
     def __init__(self, block: Block, chunk: int, tokens: int, *, only_first: bool, pack: bool) -> None:
         super().__init__()
         attention, mlp = block.attn, block.mlp
-        width, all_rows, rows = attention.embed_dim, chunk * tokens, chunk if only_first else chunk * tokens
+        width, all_rows, rows = attention.out_proj.in_features, chunk * tokens, chunk if only_first else chunk * tokens
         self.heads, self.only_first = attention.num_heads, only_first
         self.norm1, self.norm2 = block.ln_1, block.ln_2
         weight, bias = attention.in_proj_weight.detach(), attention.in_proj_bias.detach()

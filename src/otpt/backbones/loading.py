@@ -6,12 +6,12 @@ Forms of a model spec:
     hf-hub:ORG/NAME            an open_clip model on the Hugging Face hub
     local-dir:FOLDER           a folder with open_clip_config.json and weights (or just the folder's path)
     FILE.pt|.pth|.bin|.safetensors   OpenAI's archive, or a state dict of open_clip
-    hf:ORG/NAME                a CLIPModel or SiglipModel of transformers on the hub (or the path of its folder)
+    hf:ORG/NAME                a dual encoder of transformers on the hub (or the path of its folder)
     pocket                     the small model that ships with the package (a folder of that name: ./pocket)
     random:ARCHITECTURE        fixed random weights, for benchmarks and tests
 
 Plugins register further forms with :func:`otpt.backbones.register_source`. A model in memory is accepted too: an
-open_clip model with tokenizer and transform, or a CLIPModel or SiglipModel of transformers with its processor.
+open_clip model with tokenizer and transform, or a dual encoder of transformers with its processor.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from __future__ import annotations
 import os
 from copy import deepcopy
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from torch import nn
@@ -27,6 +27,8 @@ from torch import nn
 from otpt.backbones.backbone import ClipBackbone
 from otpt.backbones.checkpoints import SUFFIXES
 from otpt.backbones.devices import check_precision, pick_device
+from otpt.backbones.dual_encoders import is_dual_encoder
+from otpt.backbones.hf_tokenizers import prepare_tokenizer
 from otpt.backbones.modules import ClipModule, Tokenizer
 from otpt.backbones.open_clip_models import (
     CONFIG_FILE,
@@ -41,7 +43,7 @@ from otpt.backbones.pocket import load_pocket
 from otpt.backbones.preprocessing import read_preprocessing
 from otpt.backbones.protocols import is_backbone
 from otpt.backbones.sources import SOURCES, Parts, register_source
-from otpt.backbones.transformers_models import is_transformers, load_transformers, transformers_parts
+from otpt.backbones.transformers_models import load_transformers, transformers_parts
 from otpt.errors import OtptError
 from otpt.plugins import is_registered, load_installed_plugins
 
@@ -90,6 +92,9 @@ def load_backbone(
             raise OtptError(f"{name}= applies only to {kind}; omit it.")
     if isinstance(spec, nn.Module) and device == "auto":
         device = str(next((parameter.device for parameter in spec.parameters()), device)).removesuffix(":0")
+    for name, value in {"compile": compile, "quick_gelu": quick_gelu}.items():
+        if value is not None and not isinstance(value, bool):
+            raise OtptError(f"{name} is {value!r:.80}; expected True or False.")
     place = pick_device(device)
     check_precision(precision, place)
     if compile and place.type not in {"cpu", "cuda"}:
@@ -138,8 +143,8 @@ def _folder(folder: str, quick_gelu: bool | None) -> Parts:
     if (path / "config.json").is_file():
         return load_transformers(folder, quick_gelu)
     raise OtptError(
-        f"The folder {folder} is not a model; expected {CONFIG_FILE} (open_clip) or the config.json of a CLIPModel or "
-        "SiglipModel (Hugging Face)."
+        f"The folder {folder} is not a model; expected {CONFIG_FILE} (open_clip) or the config.json of a dual encoder "
+        "of transformers (Hugging Face)."
     )
 
 
@@ -154,7 +159,11 @@ def _pocket(name: str, quick_gelu: bool | None) -> Parts:
 
 register_source("hf-hub:ORG/NAME", "an open_clip model on the Hugging Face hub", load_hub)
 register_source("local-dir:FOLDER", f"a folder with {CONFIG_FILE} and weights; its path also works", load_folder)
-register_source("hf:ORG/NAME", "a CLIPModel or SiglipModel of transformers, or the path of its folder", _hugging_face)
+register_source(
+    "hf:ORG/NAME",
+    "a dual encoder of transformers (CLIP, SigLIP 2, MetaCLIP 2 …), or the path of its folder",
+    _hugging_face,
+)
 register_source("random:ARCHITECTURE", "fixed random weights, for benchmarks and tests", load_random)
 register_source("pocket", "a small CLIP that ships with the package: no download", _pocket)
 
@@ -165,15 +174,16 @@ def _from_memory(model: object, tokenizer: Tokenizer | None, preprocess: object)
         if hasattr(processor, "image_processor") and hasattr(processor, "tokenizer"):
             tokenizer = processor.tokenizer if tokenizer in (None, processor) else tokenizer
             preprocess = processor.image_processor if preprocess in (None, processor) else preprocess
+    model = _unwrapped(model)
     kind = type(model).__name__
     if is_backbone(model):
         raise OtptError(f"The {kind} is a backbone already; pass it to otpt.Classifier.")
-    from_transformers = is_transformers(model)
+    from_transformers = is_dual_encoder(model) and hasattr(model, "config")
     if not isinstance(model, nn.Module) or not (from_transformers or isinstance(model, ClipModule)):
         raise OtptError(
             f"The model is a {type(model).__module__}.{kind}; expected a name or file, a model of open_clip (visual, "
-            "encode_text, logit_scale; not wrapped by torch.compile or DataParallel), or a CLIPModel or SiglipModel of "
-            "transformers."
+            "encode_text, logit_scale), or a dual encoder of transformers (get_text_features, get_image_features), "
+            "such as a CLIPModel or SiglipModel."
         )
     if tokenizer is None or preprocess is None:
         missing = "tokenizer" if tokenizer is None else "preprocess"
@@ -183,7 +193,20 @@ def _from_memory(model: object, tokenizer: Tokenizer | None, preprocess: object)
         )
     if from_transformers:
         return transformers_parts(model, tokenizer, preprocess, getattr(model.config, "name_or_path", "") or kind)
-    return Parts(deepcopy(model), tokenizer, preprocess, kind)
+    return Parts(deepcopy(model), cast(Tokenizer, prepare_tokenizer(tokenizer, None)), preprocess, kind)
+
+
+def _unwrapped(model: object) -> object:
+    """Return the model in wrappers of torch (compile, DataParallel) and PEFT, whose adapters are merged in a copy."""
+    while True:
+        if isinstance(model, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
+            model = model.module
+        elif isinstance(model, nn.Module) and "_orig_mod" in dict(model.named_children()):
+            model = model.get_submodule("_orig_mod")
+        elif hasattr(model, "peft_config") and callable(getattr(model, "merge_and_unload", None)):
+            return deepcopy(model).merge_and_unload()
+        else:
+            return model
 
 
 class ModelEntry(NamedTuple):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import math
 import os
 from collections.abc import Iterable, Sequence
 from copy import deepcopy
@@ -86,7 +87,7 @@ def open_clip_tags() -> dict[str, tuple[str, ...]]:
     tags: dict[str, tuple[str, ...]] = {}
     for name, tag in open_clip.list_pretrained():
         tags[name] = (*tags.get(name, ()), tag)
-    return tags
+    return {name: of_name for name, of_name in tags.items() if _is_dual(open_clip.get_model_config(name))}
 
 
 @cache
@@ -150,6 +151,8 @@ def load_folder(folder: str, quick_gelu: bool | None = None) -> Parts:
     if not path.is_dir():
         raise OtptError(f"There is no folder {path}; check the path.")
     if not (path / CONFIG_FILE).is_file():
+        if (path / "config.json").is_file():
+            raise OtptError(f"The folder {path} is one of Hugging Face; write hf:{folder}.")
         raise OtptError(f"The folder {path} has no {CONFIG_FILE}; expected the folder of an open_clip model.")
     folder_config = _read_config(path / CONFIG_FILE)
     config = folder_config["model_cfg"]
@@ -167,7 +170,6 @@ def load_folder(folder: str, quick_gelu: bool | None = None) -> Parts:
 def load_file(path: Path, architecture: str | None, quick_gelu: bool | None = None) -> Parts:
     """Load an archive of OpenAI or a state dict of open_clip; the architecture is inferred if None."""
     import open_clip
-    from open_clip.model import build_model_from_openai_state_dict
 
     checkpoint = read_checkpoint(path)
     state, named = checkpoint.state, None
@@ -178,10 +180,9 @@ def load_file(path: Path, architecture: str | None, quick_gelu: bool | None = No
         raise OtptError(f"Cannot infer the architecture of {path} from its {len(state)} tensors; pass architecture=…")
     quick = choose_gelu(quick_gelu, True if checkpoint.openai else None, named, str(path))
     what = f"the weights in {path}"
-    if name is None:
+    if name is None:  # a size without a name in open_clip
         with hub(what, local=True):
-            # a size without a name in open_clip; load the weights again, because the function rounds them to float16
-            model = build_model_from_openai_state_dict(dict(state), quick, torch.float32).float()
+            model = _build(_config_of_sizes(state), quick, offline=True)
             model.load_state_dict(state)
             return Parts(_finite(model, str(path)), clip_tokenizer(), {}, "custom")
     config = _named_config(name)
@@ -235,6 +236,9 @@ def _tokenizer(config: ModelConfig, offline: bool, folder: Path | None = None) -
             tokenizer_mode=text.get("tokenizer_mode"),
             local_files_only=offline,
             **options,
+        )
+        tokenizer.tokenizer.padding_side = (
+            "right"  # as in training; Gemma's class pads on the left unless its file says
         )
     else:
         tokenizer = open_clip.SimpleTokenizer(context_length=length, **options)
@@ -299,7 +303,14 @@ def _named_config(name: str) -> ModelConfig:
         hint = _did_you_mean(_near(name, names))
         raise OtptError(f"Unknown architecture {name!r} of open_clip.{hint} `otpt models` lists the names.")
     config: ModelConfig = open_clip.get_model_config(name)
+    if not _is_dual(config):
+        raise OtptError(f"The architecture {name!r} of open_clip has no image tower and text tower; use another one.")
     return config
+
+
+def _is_dual(config: ModelConfig) -> bool:
+    """Return whether a configuration is of images and texts; version 4 of open_clip also has audio and captions."""
+    return "vision_cfg" in config and "text_cfg" in config and "embed_dim" in config
 
 
 def _read_config(path: Path) -> FolderConfig:
@@ -336,10 +347,44 @@ def _matching_architecture(state: dict[str, Tensor]) -> str | None:
     return min(names, key=len, default=None)
 
 
+def _config_of_sizes(state: dict[str, Tensor]) -> ModelConfig:
+    """Return the configuration of OpenAI-style weights, whose heads have a width of 64, from the shapes."""
+
+    def blocks(prefix: str) -> int:
+        return len({name[len(prefix) :].split(".")[0] for name in state if name.startswith(prefix)})
+
+    vision: VisionConfig
+    if "visual.proj" in state:
+        width, _, patch, _ = state["visual.conv1.weight"].shape
+        side = patch * math.isqrt(len(state["visual.positional_embedding"]) - 1)
+        layers = blocks("visual.transformer.resblocks.")
+        vision = {"image_size": side, "patch_size": patch, "width": width, "layers": layers}
+    else:
+        side = 32 * math.isqrt(len(state["visual.attnpool.positional_embedding"]) - 1)
+        stages = [blocks(f"visual.layer{stage}.") for stage in (1, 2, 3, 4)]
+        vision = {"image_size": side, "width": len(state["visual.layer1.0.conv1.weight"]), "layers": stages}
+    vocabulary, width = state["token_embedding.weight"].shape
+    return {
+        "embed_dim": state["text_projection"].shape[1],
+        "vision_cfg": vision,
+        "text_cfg": {
+            "context_length": len(state["positional_embedding"]),
+            "vocab_size": vocabulary,
+            "width": width,
+            "heads": width // 64,
+            "layers": blocks("transformer.resblocks."),
+        },
+    }
+
+
 def _fits(config: ModelConfig, state: dict[str, Tensor]) -> bool:
+    if not _is_dual(config):
+        return False
     vision, text = config["vision_cfg"], config["text_cfg"]
     if config.get("custom_text") or "timm_model_name" in vision or "hf_model_name" in text:
         return False
+    if not {"width", "layers", "image_size"} <= vision.keys() or not {"width", "layers"} <= text.keys():
+        return False  # towers of open_clip 4 for images of any aspect ratio
     width, layers = vision["width"], vision["layers"]
     sizes: dict[str, tuple[int, ...]] = {
         "text_projection": (text["width"], config["embed_dim"]),

@@ -13,7 +13,7 @@ _HARMLESS = ("MaybeConvertMode", "MaybeToTensor", "ToTensor", "PILToTensor", "To
 
 
 def read_preprocessing(source: object, image_size: int | tuple[int, int]) -> Preprocessing:
-    """Return the ``Preprocessing`` of a tower with input size ``image_size``.
+    """Return the ``Preprocessing`` of a tower with input size ``image_size``; 0 for a tower of images of any size.
 
     ``source`` is a ``Preprocessing``, open_clip's ``preprocess_cfg`` (CLIP's values for missing entries), open_clip's
     transform for evaluation, or an image processor of transformers.
@@ -23,21 +23,23 @@ def read_preprocessing(source: object, image_size: int | tuple[int, int]) -> Pre
     """
     if isinstance(source, Preprocessing):
         return source
-    size = _side(image_size)
+    side = _side(image_size)
     config: Mapping[str, object]
     if hasattr(source, "to_dict"):
-        config = _processor_config(source.to_dict(), size)
+        config = _processor_config(source.to_dict(), side)
     elif isinstance(source, Mapping):
         config = source
     else:
-        config = _transform_config(source, size)
+        config = _transform_config(source, side)
     interpolation = str(config.get("interpolation", "bicubic"))
+    size, resize = int(str(config.get("size", side))), config.get("resize")
     return Preprocessing(
         size=size,
         mean=_triple("mean", config.get("mean") or CLIP_MEAN),
         std=_triple("std", config.get("std") or CLIP_STD),
         interpolation="bicubic" if interpolation == "random" else interpolation,
         resize_mode=str(config.get("resize_mode", "shortest")),
+        resize=None if resize in (None, size) else int(str(resize)),
     )
 
 
@@ -101,45 +103,65 @@ class ProcessorConfig(TypedDict, total=False):
     do_normalize: bool
     do_center_crop: bool
     rescale_factor: float
+    rescale_offset: bool
+    include_top: bool
     size: dict[str, int]
     crop_size: dict[str, int]
     image_mean: list[float]
     image_std: list[float]
     resample: int
+    max_num_patches: int
 
 
 def _processor_config(processor: ProcessorConfig, image_size: int) -> dict[str, object]:
     """Convert the configuration of a transformers image processor: resize, crop, rescale, normalise."""
-    off = [name for name in ("do_resize", "do_rescale", "do_normalize") if not processor.get(name, True)]
-    factor = processor.get("rescale_factor", 1 / 255)
-    if off or abs(factor * 255 - 1) > 1e-6:
+    off = [name for name in ("do_resize", "do_rescale") if not processor.get(name, True)]
+    factor, offset = processor.get("rescale_factor", 1 / 255), processor.get("rescale_offset", False)
+    if off or abs(factor * (127.5 if offset else 255) - 1) > 1e-6:
         why = f"{off[0]} is off" if off else f"it rescales by {factor}"
         raise OtptError(f"Cannot use the image processor: {why}; expected resize, rescale by 1/255 and normalise.")
+    mean, std = _normalisation(processor)
+    config: dict[str, object] = {
+        "mean": mean,
+        "std": std,
+        "interpolation": _RESAMPLING.get(int(processor.get("resample", 3)), "unknown"),
+    }
+    if "max_num_patches" in processor:  # SigLIP 2 NaFlex: patches of a square image here
+        return {**config, "resize_mode": "squash"}
     size = processor.get("size") or {}
     shortest = size.get("shortest_edge")
-    config: dict[str, object] = {
-        "mean": processor.get("image_mean"),
-        "std": processor.get("image_std"),
-        "interpolation": _RESAMPLING.get(int(processor.get("resample", 3)), "unknown"),
-        "resize": _side((size.get("height"), size.get("width"))) if shortest is None else shortest,
-        "resize_mode": "squash" if shortest is None else "shortest",
-    }
+    config["resize"] = _side((size.get("height"), size.get("width"))) if shortest is None else shortest
+    config["resize_mode"] = "squash" if shortest is None else "shortest"
     if processor.get("do_center_crop", False):
         crop = processor.get("crop_size") or {}
         config["crop"] = _side((crop.get("height"), crop.get("width")))
     return _checked(config, image_size, "image processor")
 
 
+def _normalisation(processor: ProcessorConfig) -> tuple[object, object]:
+    """Return mean and standard deviation on pixels in [0, 1]."""
+    mean, std = processor.get("image_mean"), processor.get("image_std")
+    if not processor.get("do_normalize", True):
+        mean, std = [0.0] * 3, [1.0] * 3
+    if processor.get("rescale_offset", False):  # EfficientNet: (2x − 1 − mean) / std
+        means, stds = _triple("mean", mean or CLIP_MEAN), _triple("std", std or CLIP_STD)
+        mean, std = [(1 + value) / 2 for value in means], [value / 2 for value in stds]
+    return mean, std
+
+
 def _checked(config: dict[str, object], image_size: int, what: str) -> dict[str, object]:
-    """Return the configuration without its sizes, which must equal the model's input size."""
-    resize, crop = config.pop("resize"), config.pop("crop", None)
+    """Return the configuration with the size of the result, which must equal the model's input size."""
+    resize, crop = int(str(config["resize"])), config.pop("crop", None)
+    size = resize if crop is None else int(str(crop))
     needs_crop = config["resize_mode"] != "squash"
-    if resize != image_size or (needs_crop and crop != image_size) or (not needs_crop and crop not in (None, resize)):
+    if (image_size and size != image_size) or (needs_crop and crop is None) or size > resize:
         shown = f"resizes to {resize} and {'does not crop' if crop is None else f'crops to {crop}'}"
+        wanted = f"{image_size} pixels" if image_size else "that of the processor"
         raise OtptError(
-            f"The {what} {shown}, but the input size of the model is {image_size} pixels; expected equal sizes."
+            f"The {what} {shown}, but the input size of the model is {wanted}; expected a centre crop of that size "
+            "from an image that is at least as large."
         )
-    return config
+    return {**config, "size": size}
 
 
 def _side(size: int | Sequence[int | None]) -> int:

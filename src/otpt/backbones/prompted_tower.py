@@ -157,7 +157,7 @@ def _parts(visual: nn.Module) -> _Parts | None:
 
 
 def _open_clip_parts(visual: ClipVision) -> _Parts | None:
-    if not visual.transformer.batch_first:
+    if not getattr(visual.transformer, "batch_first", True):  # version 4 of open_clip has no other order
         return None
 
     def pool(x: Tensor) -> Tensor:

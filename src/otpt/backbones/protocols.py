@@ -83,6 +83,7 @@ class TextEncoder(Protocol):
         context_length: number L of tokens of a padded text.
         device: device of the embeddings.
         causal: canonical form of a CLIP text tower, for the fast encoder, or None.
+        ignores_padding: whether texts can be encoded without their common padding, with the same features.
         autocast: autocast dtype for encoding prompts, or None.
     """
 
@@ -90,6 +91,7 @@ class TextEncoder(Protocol):
     context_length: int
     device: torch.device = torch.device("cpu")
     causal: CausalTower | None = None
+    ignores_padding: bool = False
     autocast: torch.dtype | None = None
 
     @abstractmethod

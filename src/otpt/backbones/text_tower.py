@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Protocol, cast
 
@@ -12,12 +12,17 @@ import torch
 from torch import Tensor, nn
 
 from otpt.backbones.causal import read_causal_tower
+from otpt.backbones.hf_tokenizers import prepare_tokenizer
 from otpt.backbones.modules import ClipModule, Tokenizer
 from otpt.backbones.protocols import TextEncoder
 from otpt.errors import OtptError
 
 _CHECK_PROMPTS = ("a photo of a cat.", "a photo of a 2012 Tesla Model S (sedan), from the side.")
 """Prompts for comparing the canonical form with the model."""
+
+_PADDING_TOLERANCE = 1e-5
+"""Maximum relative difference between features with and without padding: rounding gives 1e-7, a tower that reads its
+padding far more."""
 
 _local = threading.local()
 
@@ -31,8 +36,7 @@ class ModelTextTower(TextEncoder):
         self._embedding = _token_embedding(text)
         self.width = self._embedding.weight.shape[1]
         self.device = self._embedding.weight.device
-        # of the text tower, because the length of CoCa's outer model includes its caption decoder
-        self.context_length = int(cast(_HasLength, text).context_length)
+        self.context_length = _context_length(text, tokenizer)
         self._tokenizer = tokenizer
         checked = [self.tokenize(["x"])]
         with torch.no_grad():
@@ -41,6 +45,7 @@ class ModelTextTower(TextEncoder):
             with suppress(OtptError):  # too long for the tower
                 checked.append(self.tokenize([prompt]))
         self.causal = read_causal_tower(text, torch.cat(checked), model.encode_text)
+        self.ignores_padding = self.causal is None and self._ignores_padding(torch.cat(checked))
 
     def tokenize(self, texts: Sequence[str]) -> Tensor:
         ids = tokenize(self._tokenizer, texts, self.context_length)
@@ -52,6 +57,16 @@ class ModelTextTower(TextEncoder):
                 "expected tokenizer and weights of the same model."
             )
         return ids.to(self.device)
+
+    def _ignores_padding(self, ids: Tensor) -> bool:
+        """Return whether the features of texts (N, L) are the same without the padding that all of them have."""
+        length = padded_length(self, ids)
+        if length == ids.shape[1]:
+            return False
+        with torch.no_grad(), suppress(RuntimeError, ValueError, IndexError, TypeError):
+            whole, trimmed = self._model.encode_text(ids), self._model.encode_text(ids[:, :length])
+            return bool((whole - trimmed).abs().max() <= _PADDING_TOLERANCE * whole.abs().max())
+        return False  # a tower that requires texts of its context length
 
     def embed(self, ids: Tensor) -> Tensor:
         embeddings: Tensor = self._embedding(ids.to(self.device))
@@ -68,8 +83,28 @@ class ModelTextTower(TextEncoder):
         return features
 
 
+def padded_length(tower: TextEncoder, ids: Tensor) -> int:
+    """Return the number of tokens up to the first padding token of the longest text, of ids (N, L)."""
+    # the first padding token may be the end token of the text
+    return min(int(tower.lengths(ids).max()) + 1, ids.shape[1])
+
+
 class _HasLength(Protocol):
     context_length: int
+
+
+def _context_length(text: nn.Module, tokenizer: Tokenizer) -> int:
+    """Return the number of tokens of a padded text.
+
+    It is the text tower's, because the length of CoCa's outer model includes its caption decoder; but a tower of
+    transformers has the number of its positions (514 for XLM-RoBERTa, none for T5), while its texts had the length of
+    the tokenizer in training.
+    """
+    length = int(cast(_HasLength, text).context_length)
+    of_tokenizer = getattr(tokenizer, "context_length", None)
+    if hasattr(text, "config") and of_tokenizer:
+        return min(length or of_tokenizer, int(of_tokenizer))
+    return length
 
 
 def _token_embedding(text: nn.Module) -> nn.Embedding:
@@ -96,6 +131,12 @@ def tokenize(tokenizer: Tokenizer, texts: Sequence[str], length: int) -> Tensor:
     full = (ids[:, -2:] != empty[-2:]).any(dim=1).nonzero()[:, 0].tolist()
     if not full:
         return ids
+    leading = ids[full[0], :2]
+    if bool((leading == empty[0]).all()):
+        raise OtptError(
+            f"The tokenizer {type(tokenizer).__name__} pads texts on the left; expected padding on the right, as in "
+            "the training of text towers: set tokenizer.padding_side = 'right'."
+        )
     # texts without padding may have been truncated: compare with the ids at twice the length
     longer = _token_ids(tokenizer, [*(texts[row] for row in full), ""], 2 * length)
     longer, empty = longer[:-1], longer[-1]
@@ -118,9 +159,7 @@ def _token_ids(tokenizer: Tokenizer, texts: list[str], length: int) -> Tensor:
     """
     if not callable(tokenizer):
         raise OtptError(f"The tokenizer is {tokenizer!r}; expected a function from texts to token ids.")
-    if hasattr(tokenizer, "pad_token_id") and hasattr(tokenizer, "convert_ids_to_tokens"):
-        encoded = tokenizer(texts, padding="max_length", truncation=True, max_length=length, return_tensors="pt")
-        return cast(Mapping[str, Tensor], encoded)["input_ids"].long()
+    tokenizer = cast(Tokenizer, prepare_tokenizer(tokenizer, None))
     if "context_length" in inspect.signature(tokenizer).parameters:
         return cast(Tensor, tokenizer(texts, context_length=length)).long()
     rows = [torch.as_tensor(row) for row in cast(Iterable[Sequence[int]], tokenizer(texts))]

@@ -1,29 +1,33 @@
-"""Loading of ``CLIPModel`` (also PLIP and others) and ``SiglipModel`` of Hugging Face transformers.
+"""Loading of dual encoders of Hugging Face transformers.
 
-A ``CLIPModel`` is converted to open_clip's ``CLIP``, the same network with other names (q, k, v stacked, projections
-transposed), which shares the tuned towers, the prefix encoder and the fingerprint. A ``SiglipModel`` is wrapped.
+A ``CLIPModel`` (also PLIP and others) is converted to open_clip's ``CLIP``, the same network with other names (q, k, v
+stacked, projections transposed), which shares the tuned towers, the prefix encoder and the fingerprint. A
+``SiglipModel`` is wrapped, all others by :mod:`otpt.backbones.dual_encoders`.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import warnings
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict, TypeVar
+from typing import TYPE_CHECKING, TypedDict, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
 
 from otpt.backbones.checkpoints import read_checkpoint
+from otpt.backbones.dual_encoders import dual_encoder_parts, is_dual_encoder
+from otpt.backbones.hf_tokenizers import prepare_tokenizer
 from otpt.backbones.modules import Tokenizer
 from otpt.backbones.open_clip_models import ModelConfig, clip_tokenizer
-from otpt.backbones.sources import Parts, choose_gelu, download, hub, quiet_transformers
+from otpt.backbones.sources import AssumedPartsWarning, Parts, choose_gelu, download, hub, quiet_transformers
 from otpt.errors import OtptError
 
 if TYPE_CHECKING:
-    from transformers import CLIPModel, PretrainedConfig, SiglipModel
+    from transformers import PretrainedConfig, PreTrainedModel, SiglipModel
 
 _Loaded = TypeVar("_Loaded")
 
@@ -85,21 +89,98 @@ def load_transformers(source: str, quick_gelu: bool | None = None) -> Parts:
         raise OtptError(f"The model {source!r} needs transformers: pip install 'otpt[hf]'.") from None
     name = source.rstrip("/").rsplit("/", 1)[-1]
     with hub(f"hf:{source}", local=os.path.isdir(source)) as offline, quiet_transformers():
+        _check_code(source, offline)
         config = transformers.AutoConfig.from_pretrained(source, trust_remote_code=False, local_files_only=offline)
-        if config.model_type not in ("clip", "siglip"):
-            raise OtptError(f"The model {source} is of type {config.model_type!r}; expected 'clip' or 'siglip'.")
-        state = _read_weights(source, offline)
-        _check_complete(config, state, source)
+        kind = _model_class(config, source)
+        state: dict[str, Tensor] = {}
+        if config.model_type in ("clip", "siglip"):
+            state = _read_weights(source, offline)
+            _check_complete(config, state, source)
         tokenizer = _optional(transformers.AutoTokenizer.from_pretrained, source, offline)
         processor = _optional(transformers.AutoImageProcessor.from_pretrained, source, offline)
+        missing = []
         if tokenizer is None or len(tokenizer) <= len(tokenizer.all_special_tokens):  # no vocabulary file
             tokenizer = clip_tokenizer()
+            missing.append("tokenizer")
+        if processor is None:
+            missing.append("processor")
+        if missing:
+            warnings.warn(
+                f"{source} has no {' and no '.join(missing)}; CLIP's {'is' if len(missing) == 1 else 'are'} used. If "
+                "the model was trained with another, save it into the same folder.",
+                AssumedPartsWarning,
+                stacklevel=4,
+            )
         preprocess = {} if processor is None else processor
         if config.model_type == "clip":
             return _clip_parts(config.to_dict(), state, tokenizer, preprocess, name, quick_gelu)
-        model = transformers.SiglipModel(config)
-        model.load_state_dict(state, strict=False)
-        return Parts(SiglipClip(model), tokenizer, preprocess, name)
+        if config.model_type == "siglip":
+            model = transformers.SiglipModel(config)
+            model.load_state_dict(state, strict=False)
+            return Parts(SiglipClip(model), _prepared(tokenizer, config.model_type), preprocess, name)
+        if quick_gelu is not None:
+            raise OtptError(f"quick_gelu={quick_gelu} applies only to CLIP, not to {config.model_type!r}; omit it.")
+        if processor is None:
+            raise OtptError(f"The model {source} has no image processor; expected preprocessor_config.json.")
+        model = _whole_model(kind, source, offline)
+        return dual_encoder_parts(model, _prepared(tokenizer, config.model_type), processor, name)
+
+
+def _prepared(tokenizer: object, model_type: str) -> Tokenizer:
+    return cast(Tokenizer, prepare_tokenizer(tokenizer, model_type))
+
+
+def _check_code(source: str, offline: bool) -> None:
+    """Raise ``OtptError`` for a model that consists of code in its repository, or for an adapter without its model."""
+    import transformers
+
+    folder = Path(source)
+    if (folder / "adapter_config.json").is_file() and not (folder / "config.json").is_file():
+        raise OtptError(
+            f"The folder {source} is an adapter of PEFT; load its model, merge it (merge_and_unload) and save the "
+            "result, or pass the model in memory."
+        )
+    config, _ = transformers.PretrainedConfig.get_config_dict(source, local_files_only=offline)
+    if "auto_map" in config and config.get("model_type") not in transformers.CONFIG_MAPPING:
+        raise OtptError(
+            f"The model {source} needs code from its repository, which is not run; load it yourself "
+            "(AutoModel.from_pretrained(…, trust_remote_code=True)) and pass the object: otpt.load(model, tokenizer=…, "
+            "preprocess=…)."
+        )
+
+
+def _model_class(config: PretrainedConfig, source: str) -> type[PreTrainedModel]:
+    """Return the class of a dual encoder; raise ``OtptError`` for other kinds of models."""
+    import transformers
+
+    kind: type[PreTrainedModel] | None = transformers.MODEL_MAPPING.get(type(config), None)
+    if kind is None or not is_dual_encoder(kind):
+        raise OtptError(
+            f"The model {source} is of type {config.model_type!r}; expected a dual encoder of images and texts, such "
+            "as 'clip', 'siglip', 'siglip2', 'metaclip_2' or 'chinese_clip'."
+        )
+    return kind
+
+
+def _whole_model(kind: type[PreTrainedModel], source: str, offline: bool) -> nn.Module:
+    """Load a model of transformers by its own code, without code of a repository; raise if weights are missing."""
+    import transformers
+
+    messages = transformers.utils.logging
+    shows_progress = messages.is_progress_bar_enabled()
+    messages.disable_progress_bar()
+    try:
+        model, info = kind.from_pretrained(
+            source, trust_remote_code=False, local_files_only=offline, output_loading_info=True
+        )
+    finally:
+        if shows_progress:
+            messages.enable_progress_bar()
+    missing = sorted(info["missing_keys"])
+    if missing:
+        raise OtptError(f"The weights in {source} lack {len(missing)} tensors: {', '.join(missing[:3])}, ….")
+    module: nn.Module = model
+    return module
 
 
 def _read_weights(source: str, offline: bool) -> dict[str, Tensor]:
@@ -142,19 +223,16 @@ def _optional(from_pretrained: Callable[..., _Loaded], source: str, offline: boo
         return None
 
 
-def is_transformers(model: object) -> bool:
-    """Return whether a model is a CLIPModel or SiglipModel."""
-    kind = getattr(getattr(model, "config", None), "model_type", None)
-    return kind in ("clip", "siglip") and hasattr(model, "get_text_features") and hasattr(model, "get_image_features")
-
-
-def transformers_parts(
-    model: CLIPModel | SiglipModel, tokenizer: Tokenizer, processor: object, name: str, quick_gelu: bool | None = None
-) -> Parts:
-    """Return the parts of a backbone, with a copy of a model in memory."""
-    if model.config.model_type == "siglip":
-        return Parts(SiglipClip(deepcopy(model)), tokenizer, processor, name)
-    return _clip_parts(model.config.to_dict(), model.state_dict(), tokenizer, processor, name, quick_gelu)
+def transformers_parts(model: PreTrainedModel, tokenizer: Tokenizer, processor: object, name: str) -> Parts:
+    """Return the parts of a backbone, with a copy of a dual encoder in memory."""
+    kind = getattr(model.config, "model_type", "")
+    names = {parameter.rsplit(".", 1)[-1] for parameter, _ in model.named_modules()}
+    if kind == "clip" and "base_layer" not in names:
+        return _clip_parts(model.config.to_dict(), model.state_dict(), tokenizer, processor, name, None)
+    prepared = _prepared(tokenizer, kind)
+    if kind == "siglip":
+        return Parts(SiglipClip(deepcopy(model)), prepared, processor, name)
+    return dual_encoder_parts(model, prepared, processor, name)
 
 
 def _clip_parts(
@@ -174,7 +252,7 @@ def _clip_parts(
     model.load_state_dict(convert_clip(state))
     if _merges(tokenizer) == _merges(clip_tokenizer()):  # open_clip's tokenizer is several times faster
         tokenizer = clip_tokenizer()
-    return Parts(model, tokenizer, processor, name)
+    return Parts(model, _prepared(tokenizer, "clip"), processor, name)
 
 
 def clip_config(whole: ClipConfig, source: str) -> ModelConfig:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import platform
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib import metadata
 from itertools import chain, groupby, product
@@ -64,7 +64,7 @@ def run_config(
             precision=backbone.precision,
             compiled=backbone.compiled,
             device=backbone.device.type,
-            preprocessing=plain(asdict(backbone.preprocessing)),
+            preprocessing=plain(backbone.preprocessing.facts()),
         ),
         shard_size=evaluation.shard_size,
         numbers=numbers,

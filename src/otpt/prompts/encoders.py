@@ -22,6 +22,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from otpt.backbones import TextTower
+from otpt.backbones.text_tower import padded_length
 from otpt.errors import OtptError
 from otpt.prompts.prompt import Descriptions, Templates
 from otpt.prompts.tokens import PromptTokens, sentence_tokens
@@ -263,21 +264,23 @@ def _cut(by_length: Tensor, tails: Tensor, max_rows: int) -> list[Tensor]:
 
 
 class PlainEncoder(PromptEncoder):
-    """Encoder of padded sentences with the model's own text tower.
+    """Encoder of sentences with the model's own text tower.
 
-    For towers that are not causal or pool other tokens than the end token (SigLIP, CoCa, BERT).
+    For towers that are not causal or pool other tokens than the end token (SigLIP, CoCa, BERT). Towers that mask the
+    padding get the tokens up to the longest sentence, the others (SigLIP) all tokens of the context.
     """
 
     def __init__(self, tower: TextTower, tokens: PromptTokens, *, memory_budget: int = MEMORY_BUDGET) -> None:
         self._tower = tower
-        classes, length = tokens.ids.shape
-        embeddings = tower.embed(tokens.ids)
+        ids = tokens.ids[:, : padded_length(tower, tokens.ids)] if tower.ignores_padding else tokens.ids
+        classes, length = ids.shape
+        embeddings = tower.embed(ids)
         sentence_bytes = length * tower.width * embeddings.element_size() * _SENTENCE_FLOATS
         chunks = torch.arange(classes).split(max(memory_budget // sentence_bytes, 1))
         super().__init__(chunks, embeddings.device, graph_bytes=classes * sentence_bytes, memory_budget=memory_budget)
         rows = torch.arange(classes)[:, None].expand_as(tokens.slots)
         embeddings[rows, tokens.slots] = 0
-        self._ids, self._embeddings = tokens.ids.to(embeddings.device), embeddings
+        self._ids, self._embeddings = ids.to(embeddings.device), embeddings
         self.nbytes = embeddings.nbytes
         self._slots = tokens.slots.to(embeddings.device)
         self._rows = tokens.rows.to(embeddings.device)

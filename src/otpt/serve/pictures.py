@@ -83,8 +83,9 @@ class Pictures:
 
     def _heat_map(self, label: str | bool, unit: Unit, predictor: Predictor, stop: Callable[[], bool]) -> HeatMapAnswer:
         prediction = next(iter(unit.query.predictions(unit.future.result().outputs).values()))
-        names = prediction.class_names
-        index = names.index(label) if isinstance(label, str) else prediction.index
+        names = unit.query.task.classes
+        shown = prediction.class_names.index(label) if isinstance(label, str) else prediction.index
+        index = names.index(label) if isinstance(label, str) else unit.query.position(prediction.index)
 
         def probabilities(features: Tensor) -> npt.NDArray[np.float64]:
             outputs = predictor.of_features(features[:, None])
@@ -93,7 +94,7 @@ class Pictures:
         with self._pixels.hold(unit.image.pixels), self._watch.cancellable(stop):
             opened, _ = self._decoders.decode(unit.image.data)
             values = crop_map(self._models[unit.query.model], opened, probabilities)
-            heat_map = HeatMap(values, names[index], float(prediction.probabilities[index]), opened)
+            heat_map = HeatMap(values, names[index], float(prediction.probabilities[shown]), opened)
             image = data_url(heat_map.layer(), "PNG")
         return {
             "label": heat_map.label,

@@ -8,12 +8,15 @@ from functools import cached_property
 from os import PathLike
 from typing import NamedTuple, TypeVar, cast, get_args
 
+from pydantic import JsonValue
+
 from otpt.backbones import Backbone
 from otpt.calibration import Calibrated, Calibration
 from otpt.data.classes import ClassList
 from otpt.decision import Decision
 from otpt.errors import OtptError, unknown
 from otpt.explain import CROPS
+from otpt.groups import Groups
 from otpt.methods import (
     MULTI_LABEL,
     Method,
@@ -34,6 +37,9 @@ from otpt.serve.fields import RECORDS
 from otpt.serve.schemas import ImageRequest
 
 _T = TypeVar("_T")
+DEFAULT = "default"
+"""Name of the class list that the service was started with, in words instead of a file."""
+_SHOWN = 20  # names of class lists in an error
 _MAX_LEVELS = 8  # of nested groups
 _MAX_METHOD_NAME = 200  # characters
 
@@ -85,9 +91,12 @@ class Query:
 
     def predictions(self, outputs: Sequence[Output]) -> dict[str, Prediction]:
         """Return the predictions of an image by method."""
-        return make_predictions(
-            self.protocol.methods, outputs, self.task, self.calibrations, threshold=self.decision.threshold
-        )
+        return make_predictions(self.protocol.methods, outputs, self.task, self.calibrations, decision=self.decision)
+
+    def position(self, index: int) -> int:
+        """Return the position in the class list of class ``index`` of a prediction."""
+        within, groups = self.decision.within, self.task.groups
+        return index if within is None or groups is None else groups.members[within][index]
 
     def for_crops(self) -> Query:
         """Return the query of a heat map: the same classes under zero-shot."""
@@ -106,6 +115,7 @@ class Catalogue:
         seed: default seed of the views.
         classes: class lists by name.
         calibrations: calibrations by name.
+        groups: groups of the default class list, for requests that name no others.
     """
 
     models: Mapping[str, Backbone]
@@ -114,6 +124,7 @@ class Catalogue:
     seed: int
     classes: Mapping[str, ClassList]
     calibrations: Mapping[str, Calibration]
+    groups: dict[str, JsonValue] | None = None
 
     def queries(self, request: ImageRequest, images: int, limits: Limits) -> list[Query]:
         """Return the query of each image; ``OtptError`` or ``RequestError`` for invalid requests."""
@@ -131,9 +142,10 @@ class Catalogue:
     def _class_lists(self, request: ImageRequest, images: int, limits: Limits) -> list[ClassList]:
         """Return the classes of each image."""
         labels, name = request.labels, request.classes
-        if (labels is None) == (name is None):
-            which = "Neither labels nor classes were" if labels is None else "Both labels and classes were"
-            raise OtptError(f"{which} given; expected one of them.")
+        if labels is not None and name is not None:
+            raise OtptError("Both labels and classes were given; expected one of them.")
+        if labels is None and name is None:
+            name = self._default_classes()
         if name is not None:
             return [_look_up("class list", name, self.classes)] * images
         if request.has_lists:
@@ -145,13 +157,45 @@ class Catalogue:
             return [_class_list(names, limits) for names in lists]
         return [_class_list(cast("list[str]", labels), limits)] * images
 
+    @property
+    def default(self) -> str | None:
+        """Name of the class list of requests without labels: "default", or the only one; else None."""
+        if DEFAULT in self.classes:
+            return DEFAULT
+        return next(iter(self.classes)) if len(self.classes) == 1 else None
+
+    def with_groups(self, groups: object) -> Catalogue:
+        """Return a copy with groups of the default class list, given as for :class:`otpt.Task`."""
+        if groups is None:
+            return self
+        if self.default is None:
+            raise OtptError("Groups were given without a default class list; expected class names, or a single list.")
+        names = self.classes[self.default].names
+        members = Groups.read(groups, names).members
+        return replace(self, groups={group: [names[i] for i in places] for group, places in members.items()})
+
+    def _default_classes(self) -> str:
+        if self.default is not None:
+            return self.default
+        if not self.classes:
+            raise OtptError("No labels were given, and the service has no class list; expected labels.")
+        names = ", ".join(repr(name) for name in list(self.classes)[:_SHOWN])
+        more = f" and {len(self.classes) - _SHOWN} more" if len(self.classes) > _SHOWN else ""
+        raise OtptError(f"Neither labels nor classes were given; expected labels, or one of the classes {names}{more}.")
+
+    def _groups(self, request: ImageRequest) -> object:
+        """Return the groups of a request: its own, or those of the service's default class list."""
+        if request.groups is not None or request.labels is not None or request.classes not in (None, self.default):
+            return request.groups
+        return self.groups
+
     def _query(self, request: ImageRequest, class_list: ClassList, limits: Limits) -> Query:
         _check_sizes(request, limits)
         model = request.model or next(iter(self.models))
         backbone = _look_up("model", model, self.models)
         task, protocol, decision = self._records(request, class_list)
         query = Query(model, task, protocol, decision)
-        _check_heat_map(request, task)
+        _check_heat_map(request, task, decision)
         check_count("methods", len(protocol.methods), limits.methods)
         check_count("views", protocol.recipe.n_views, limits.views)
         for method in protocol.methods:
@@ -166,8 +210,8 @@ class Catalogue:
         """Return the records of a request; its own values take precedence over the class list's and the service's."""
         of_task, of_protocol, of_decision = sort_keywords(request.record_values(), RECORDS)
 
-        of_task |= {"classes": class_list.names, "groups": request.groups}
-        of_task |= {"prompt": request.template, "templates": request.templates}
+        of_task |= {"classes": class_list.names, "groups": self._groups(request)}
+        of_task |= {"prompt": request.prompt, "templates": request.templates}
         task = Task(**of_task)
 
         defaults: dict[str, object] = {}
@@ -178,7 +222,7 @@ class Catalogue:
         names = request.methods or [MULTI_LABEL if task.independent_labels else self.method]
         methods = tuple(served_method(name) for name in names)
         from_words = any(method.starts_from_words for method in methods)
-        if class_list.prompt is not None and from_words and request.template is None and request.templates is None:
+        if class_list.prompt is not None and from_words and request.prompt is None and request.templates is None:
             task = task.replace(prompt=class_list.prompt)
         protocol = Protocol(**{**defaults, **of_protocol, "methods": methods}).for_task(task)
         if task.independent_labels:
@@ -275,13 +319,17 @@ def _check_sizes(request: ImageRequest, limits: Limits) -> None:
     check_count("methods", len(request.methods), limits.methods)
     check_count("templates", len(templates), limits.templates)
     check_count("groups", len(groups), limits.groups)
-    _check_texts("template", (*templates, request.template or ""), limits.label_length)
+    _check_texts("template", templates, limits.label_length)
+    _check_texts("prompt", (request.prompt or "",), limits.label_length)
     _check_texts("group", groups, limits.label_length)
 
 
-def _check_heat_map(request: ImageRequest, task: Task) -> None:
-    if isinstance(request.explain, str) and request.explain not in task.classes:
-        raise unknown("label", request.explain, task.classes)
+def _check_heat_map(request: ImageRequest, task: Task, decision: Decision) -> None:
+    classes = task.classes
+    if decision.within is not None and task.groups is not None:
+        classes = tuple(classes[position] for position in task.groups.members[decision.within])
+    if isinstance(request.explain, str) and request.explain not in classes:
+        raise unknown("label", request.explain, classes)
     if request.explain and len(task.classes) == 1:
         raise OtptError("A heat map compares labels; expected two at least.")
 

@@ -24,7 +24,7 @@ from otpt.features.pipeline import PixelBudget
 from otpt.images import is_url
 from otpt.prediction import Prediction
 from otpt.serve.admission import Admission, Turns
-from otpt.serve.config import Limits, ServiceConfig, read_folder
+from otpt.serve.config import Limits, ServiceConfig, public_name, read_folder
 from otpt.serve.engine import PARTS, Answer, Engine, Unit
 from otpt.serve.errors import ErrorAnswer, RequestError, check_count, unavailable
 from otpt.serve.images import ImageFile, decode_base64, fetch
@@ -104,7 +104,9 @@ class Service:
         config = ServiceConfig(**options)
         self.limits = config.limits
         method = served_method(config.method).name
-        self.catalogue = Catalogue(models, method, config.views, config.seed, classes or {}, calibrations or {})
+        self.catalogue = Catalogue(
+            models, method, config.views, config.seed, classes or {}, calibrations or {}
+        ).with_groups(config.groups)
         self.metrics = Metrics()
         self.admission = Admission()
         self._turns = Turns()
@@ -147,7 +149,8 @@ class Service:
         queries = []
         try:
             for model in self.catalogue.models:
-                request = PredictRequest.model_validate({"image": PIXEL, "labels": ["a", "b"], "model": model})
+                labels = ["a", "b"] if self.catalogue.default is None else None
+                request = PredictRequest.model_validate({"image": PIXEL, "labels": labels, "model": model})
                 queries += self.catalogue.queries(request, 1, self.limits)
         except RequestError as error:
             raise OtptError(f"The limits refuse the service's own defaults: {error.detail}") from None
@@ -201,7 +204,7 @@ class Service:
         models: list[JsonValue] = [
             {
                 "name": name,
-                "backbone": backbone.name,
+                "backbone": public_name(backbone.name),
                 "fingerprint": backbone.fingerprint,
                 "device": backbone.device.type,
                 "embed_dim": backbone.embed_dim,
@@ -217,7 +220,7 @@ class Service:
             {
                 "name": name,
                 "method": calibration.method,
-                "model": calibration.model,
+                "model": public_name(calibration.model),
                 "labels": calibration.labels,
                 "count": len(calibration.class_names),
             }
@@ -226,7 +229,12 @@ class Service:
         default = next(iter(catalogue.models))
         return {
             "models": {"default": default, "views": catalogue.views, "seed": catalogue.seed, "models": models},
-            "classes": {"classes": classes, "calibrations": calibrations},
+            "classes": {
+                "default": catalogue.default,
+                "groups": None if catalogue.groups is None else dict(catalogue.groups),
+                "classes": classes,
+                "calibrations": calibrations,
+            },
             "method": catalogue.method,
         }
 

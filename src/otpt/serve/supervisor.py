@@ -197,7 +197,7 @@ class _Worker:
     def __init__(self, config: ServiceConfig, threads: int) -> None:
         context = get_context("spawn")  # a fork would copy the locks of other threads
         self._connection, theirs = context.Pipe()
-        level = logging.getLogger("otpt.serve").getEffectiveLevel()
+        level = logging.getLogger(__package__).getEffectiveLevel()
         arguments = (config, threads, theirs, level)
         self._process: SpawnProcess = context.Process(
             target=run_service, args=arguments, name="otpt-service", daemon=True

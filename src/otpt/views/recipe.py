@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Annotated
@@ -32,7 +32,11 @@ _VERSION = 1
 ROUNDS = (8, 32)
 """Numbers of views after which a method may stop."""
 
-_INTERPOLATIONS = {"bicubic": Image.Resampling.BICUBIC, "bilinear": Image.Resampling.BILINEAR}
+_INTERPOLATIONS = {
+    "bicubic": Image.Resampling.BICUBIC,
+    "bilinear": Image.Resampling.BILINEAR,
+    "lanczos": Image.Resampling.LANCZOS,
+}
 _RESIZE_MODES = ("shortest", "squash", "longest")
 
 # Without this limit, an image of 1 × 100,000 pixels would be resized to 224 × 22,400,000 before its centre crop.
@@ -50,9 +54,10 @@ class Preprocessing:
     Args:
         size: side of the square input in pixels.
         mean, std: per channel.
-        interpolation: "bicubic" or "bilinear".
+        interpolation: "bicubic", "bilinear" or "lanczos".
         resize_mode: "shortest" (shorter side to ``size``, then centre crop; CLIP), "squash" (both sides to ``size``;
             SigLIP) or "longest" (longer side to ``size``, with black borders).
+        resize: side to resize to before the centre crop of ``size``, if it is larger (256 for 224); ``size`` if None.
     """
 
     size: int
@@ -60,8 +65,14 @@ class Preprocessing:
     std: tuple[float, float, float] = CLIP_STD
     interpolation: str = "bicubic"
     resize_mode: str = "shortest"
+    resize: int | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
+        if self.resize is not None and (self.resize < self.size or self.resize_mode == "longest"):
+            raise OtptError(
+                f"The preprocessing resizes to {self.resize} by {self.resize_mode!r} for inputs of {self.size} pixels; "
+                "expected a larger side, and 'shortest' or 'squash'."
+            )
         if self.interpolation not in _INTERPOLATIONS or self.resize_mode not in _RESIZE_MODES:
             raise OtptError(
                 f"The preprocessing has interpolation {self.interpolation!r} and resize mode {self.resize_mode!r}; "
@@ -73,6 +84,16 @@ class Preprocessing:
                 f"The preprocessing has mean {self.mean} and std {self.std}; expected three numbers each (red, green, "
                 "blue), with positive std."
             )
+
+    @property
+    def resized(self) -> int:
+        """Side of the image before the centre crop."""
+        return self.size if self.resize is None else self.resize
+
+    def facts(self) -> dict[str, object]:
+        """Return what determines the clean view, for cache keys and records; without ``resize`` if it is None."""
+        values: dict[str, object] = asdict(self)
+        return values if self.resize is not None else {name: values[name] for name in values if name != "resize"}
 
 
 _Fraction = Annotated[float, Field(gt=0, le=1)]
@@ -238,17 +259,20 @@ def clean_image(image: Image.Image, preprocessing: Preprocessing) -> Image.Image
     centre is resized, which may change values by one level.
     """
     size, resample = preprocessing.size, _INTERPOLATIONS[preprocessing.interpolation]
+    side = preprocessing.resized
     width, height = image.size
     if preprocessing.resize_mode == "squash":
-        return image.resize((size, size), resample)
+        margin = round((side - size) / 2.0)
+        square = image.resize((side, side), resample)
+        return square if side == size else square.crop((margin, margin, margin + size, margin + size))
     if preprocessing.resize_mode == "longest":
         ratio = max(width / size, height / size)
-        width, height = (min(size, max(1, round(side / ratio))) for side in image.size)
+        width, height = (min(size, max(1, round(length / ratio))) for length in image.size)
         square = Image.new("RGB", (size, size))
         square.paste(image.resize((width, height), resample), ((size - width) // 2, (size - height) // 2))
         return square
-    new = (max(size, int(size * width / height)), max(size, int(size * height / width)))
-    left, top = (round((side - size) / 2.0) for side in new)
+    new = (max(side, int(side * width / height)), max(side, int(side * height / width)))
+    left, top = (round((length - size) / 2.0) for length in new)
     if new[0] * new[1] > _MAX_RESIZED_PIXELS:
         x, y = width / new[0], height / new[1]
         box = (left * x, top * y, min((left + size) * x, width), min((top + size) * y, height))

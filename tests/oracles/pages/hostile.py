@@ -20,7 +20,20 @@ from otpt.serve.schemas import CompareRequest, HubRequest, PredictRequest
 
 LABELS = ["cat", "dog", "owl"]
 NUMBERS = [0, -1, 1, 2, 64, 65, 2**31, 2**63, 10**30, -(10**30), 0.5, 1e-300, 1e308, -0.0]
-TEXTS = ["", " ", "\x00", "\x1b[2J", "\ud800", "‮cat", "{}", "{0}", "{a.__class__}", "%s%n", "$(id)", "../../etc/passwd"]
+TEXTS = [
+    "",
+    " ",
+    "\x00",
+    "\x1b[2J",
+    "\ud800",
+    "\u202ecat",
+    "{}",
+    "{0}",
+    "{a.__class__}",
+    "%s%n",
+    "$(id)",
+    "../../etc/passwd",
+]
 TEXTS += ["a" * 201, "é" * 3000, "$\\input{/etc/passwd}$", "=1+1", "<script>", "nan", "1e400", "file:///etc/passwd"]
 OTHERS: list[Any] = [None, True, False, [], {}, [[]], [None], {"a": {"a": {"a": []}}}, [1, "a"], ["cat"] * 3000]
 EXTREME = ("0", "-1", "1e-300", "1e308", "64", "1000000000", "1" + "0" * 30, "on", "", "x", "nan", "/etc/passwd")
