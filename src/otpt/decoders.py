@@ -6,11 +6,10 @@
 Pillow and the libraries behind it are written in C and read what strangers wrote. A decoder that takes more memory or
 time than an image of its size needs, or that crashes, ends with its process: that image is an
 :class:`~otpt.errors.OtptError`, and a new process decodes the next one. The processes import neither torch nor models,
-and answer in JSON and pixels, which are validated here. Pixels are those of :func:`otpt.images.open_with_digest`, bit by
-bit.
+and answer in JSON and pixels, which are validated here. Pixels equal those of :func:`otpt.images.open_with_digest`.
 
-The limits are those of ``setrlimit``, which only Unix has; macOS ignores the one on memory. Elsewhere a decoder is ended
-after a deadline.
+The limits are those of ``setrlimit``, and the pixels come through a shared file: both need Unix. macOS ignores the
+limit of memory.
 """
 
 from __future__ import annotations
@@ -25,6 +24,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -70,6 +70,7 @@ _MALLOC = {  # of glibc
     "MALLOC_MMAP_THRESHOLD_": str(32 << 20),  # memory is used again for the next image, not returned and zeroed
     "MALLOC_TRIM_THRESHOLD_": str(64 << 20),
 }
+_PRELOADED = ""  # module that the processes import first, for tests
 _READS = 5000  # of a header: some of Pillow's readers take time quadratic in the number of its parts
 _SCANS = 100  # of a JPEG, each of which passes over all pixels; the limit of libtiff
 _TILE = 1 << 20  # pixels of a TIFF's tile that a smaller image may have
@@ -95,12 +96,12 @@ class DecodingLimits:
 class Opener(Protocol):
     """Function that opens and decodes an image: :func:`open_here`, or :meth:`Decoders.open`."""
 
-    def __call__(self, source: ImageSource, urls: UrlLimits | None = None, /) -> Opened: ...
+    def __call__(self, source: ImageSource, urls: UrlLimits | None = None, /, *, upright: bool = True) -> Opened: ...
 
 
-def open_here(source: ImageSource, urls: UrlLimits | None = LIMITS, /) -> Opened:
+def open_here(source: ImageSource, urls: UrlLimits | None = LIMITS, /, *, upright: bool = True) -> Opened:
     """Open and decode an image in this process."""
-    return open_with_digest(source, urls=urls)
+    return open_with_digest(source, urls=urls, upright=upright)
 
 
 class Decoders:
@@ -111,10 +112,10 @@ class Decoders:
         limits: formats and pixels of images.
     """
 
-    def __init__(self, processes: int = 1, limits: DecodingLimits = DecodingLimits()) -> None:
+    def __init__(self, processes: int = 1, limits: DecodingLimits | None = None) -> None:
         if processes < 1:
             raise OtptError(f"The number of decoding processes is {processes}; expected 1 or more.")
-        self.limits = limits
+        self.limits = limits or DecodingLimits()
         self.ended = 0
         self._idle: queue.LifoQueue[_Process | None] = queue.LifoQueue()
         for _ in range(processes):
@@ -122,21 +123,21 @@ class Decoders:
         self._processes = processes
         self._closed = threading.Event()
 
-    def open(self, source: ImageSource, urls: UrlLimits | None = LIMITS, /) -> Opened:
+    def open(self, source: ImageSource, urls: UrlLimits | None = LIMITS, /, *, upright: bool = True) -> Opened:
         """Open and decode an image, as :func:`otpt.images.open_with_digest` does; arrays and PIL images stay here."""
         if isinstance(source, (Image.Image, ImageFeatures)) or is_array(source):
-            return open_with_digest(source, max_pixels=self.limits.max_pixels, urls=urls)
+            return open_with_digest(source, max_pixels=self.limits.max_pixels, urls=urls, upright=upright)
         data, name = file_bytes(source, urls)
-        return self.decode(data, name)
+        return self.decode(data, name, upright=upright)
 
     def size(self, data: bytes, name: str = "the given bytes") -> tuple[int, int]:
         """Read the header of an image file and return (width, height)."""
         answer, _ = self._ask(data, name, header_only=True)
         return _size_of(answer, self.limits.max_pixels)
 
-    def decode(self, data: bytes, name: str = "the given bytes") -> Opened:
-        """Decode an image file."""
-        answer, colours = self._ask(data, name, header_only=False)
+    def decode(self, data: bytes, name: str = "the given bytes", *, upright: bool = True) -> Opened:
+        """Decode an image file; ``upright`` applies its orientation."""
+        answer, colours = self._ask(data, name, header_only=False, upright=upright)
         size = _size_of(answer, self.limits.max_pixels)
         digest = answer.get("digest")
         if len(colours) != 3 * size[0] * size[1] or not isinstance(digest, str):
@@ -156,12 +157,16 @@ class Decoders:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
-    def _ask(self, data: bytes, name: str, *, header_only: bool) -> tuple[dict[str, object], bytes]:
+    def _ask(
+        self, data: bytes, name: str, *, header_only: bool, upright: bool = True
+    ) -> tuple[dict[str, object], bytes]:
         """Send a file to a process and return its answer; a process that does not answer is ended."""
-        job = _Job(name, len(data), header_only, self.limits.formats, self.limits.max_pixels)
+        job = _Job(name, len(data), header_only, self.limits.formats, self.limits.max_pixels, upright)
         with self._process() as process:
             answer, colours = process.ask(job, data)
         if "error" in answer:
@@ -193,6 +198,7 @@ class _Job(NamedTuple):
         header_only: whether only the size of the image is asked for.
         formats: see :class:`DecodingLimits`.
         max_pixels: see :class:`DecodingLimits`.
+        upright: whether to apply the orientation.
     """
 
     name: str
@@ -200,6 +206,7 @@ class _Job(NamedTuple):
     header_only: bool
     formats: Sequence[str] | None
     max_pixels: int
+    upright: bool
 
     def seconds(self, pixels: int) -> float:
         """Return the processor time for an image of this number of pixels."""
@@ -212,7 +219,8 @@ class _Process:
     def __init__(self) -> None:
         self._connection, theirs = Pipe()
         self._shared = _shared_file()  # a pipe would need a switch of processes for every 200 kB
-        code = f"import sys; sys.path[:] = {sys.path!r}; from otpt.decoders import main; main()"
+        load = f"import {_PRELOADED}; " if _PRELOADED else ""
+        code = f"import sys; sys.path[:] = {sys.path!r}; {load}from otpt.decoders import main; main()"
         numbers = [theirs.fileno(), self._shared.fileno()]
         self._process = subprocess.Popen(
             [sys.executable, "-c", code, *map(str, numbers)],
@@ -223,6 +231,7 @@ class _Process:
             env={**os.environ, **_MALLOC},
         )
         theirs.close()
+        self._finalizer = weakref.finalize(self, _end, self._process, self._connection, self._shared)
 
     @property
     def has_ended(self) -> bool:
@@ -261,13 +270,18 @@ class _Process:
 
     def end(self) -> None:
         """End the process, unless it has ended."""
-        self._connection.close()
-        self._shared.close()
-        with suppress(subprocess.TimeoutExpired):  # one that is idle ends when the connection does
-            self._process.wait(0.5)
-        if self._process.poll() is None:
-            self._process.kill()
-            self._process.wait()
+        self._finalizer()
+
+
+def _end(process: subprocess.Popen[bytes], connection: Connection, shared: IO[bytes]) -> None:
+    """End a process and close what is shared with it."""
+    connection.close()
+    shared.close()
+    with suppress(subprocess.TimeoutExpired):  # one that is idle ends when the connection does
+        process.wait(0.5)
+    if process.poll() is None:
+        process.kill()
+        process.wait()
 
 
 def _shared_file() -> IO[bytes]:
@@ -332,7 +346,7 @@ def _answer(job: _Job, data: bytes) -> tuple[dict[str, object], bytes]:
         if job.header_only:
             return {"size": [width, height]}, b""
         _set_limits(_BASE + _PER_BYTE * len(data) + _PER_PIXEL * width * height, job.seconds(width * height))
-        image, digest = open_with_digest(opened, max_pixels=job.max_pixels, name=name)
+        image, digest = open_with_digest(opened, max_pixels=job.max_pixels, upright=job.upright, name=name)
         if job.formats is not None and sorted(image.size) != sorted((width, height)):
             raise OtptError(
                 f"Cannot use {name} as an image: its header has {width}×{height} pixels, its content "
@@ -358,9 +372,7 @@ def open_checked(data: bytes, formats: Sequence[str] | None, max_pixels: int, na
     if width < 1 or height < 1:
         raise OtptError(f"Cannot use {name} as an image: it has no pixels ({width}×{height}).")
     if width * height > max_pixels:
-        raise OtptError(
-            f"The image has {width}×{height} = {width * height:,} pixels; expected at most {max_pixels:,}."
-        )
+        raise OtptError(f"The image has {width}×{height} = {width * height:,} pixels; expected at most {max_pixels:,}.")
     if (scans := data.count(b"\xff\xda")) > _SCANS and data.startswith(b"\xff\xd8"):
         raise OtptError(f"The JPEG has {scans:,} scans; expected at most {_SCANS}.")
     if image.format == "TIFF":

@@ -10,6 +10,7 @@ import heapq
 import os
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import IO
@@ -31,7 +32,8 @@ def class_folders(folder: Path) -> list[str]:
     """Return the sorted names of sub-folders, without hidden folders and ``__MACOSX``."""
     try:
         with os.scandir(folder) as entries:
-            return sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith((".", "__")))
+            names = [entry.name for entry in entries if _is_folder(entry, follow_links=True)]
+            return sorted(name for name in names if not name.startswith((".", "__")))
     except OSError as error:
         raise cannot_read("folder", folder, error) from None
 
@@ -87,12 +89,21 @@ def class_images(folder: Path) -> dict[str, list[Path]]:
     return images
 
 
-def images_below(folder: str | Path, *, follow_links: bool = False, below: str = "") -> Iterator[str]:
-    """Yield the sorted paths of image files below a local folder, relative to it."""
+def images_below(
+    folder: str | Path, *, follow_links: bool = False, below: str = "", above: frozenset[tuple[int, int]] = frozenset()
+) -> Iterator[str]:
+    """Yield the sorted paths of image files below a local folder, relative to it.
+
+    Links to a folder ``above``, by device and number, are left out, as are links that lead nowhere.
+    """
     try:
+        status = os.stat(os.path.join(folder, below))
+        here = (status.st_dev, status.st_ino)
+        if here in above:
+            return
         for name in sort_names(_entries(os.path.join(folder, below), follow_links)):
             if name.endswith("/"):
-                yield from images_below(folder, follow_links=follow_links, below=below + name)
+                yield from images_below(folder, follow_links=follow_links, below=below + name, above=above | {here})
             else:
                 yield below + name
     except OSError as error:
@@ -105,10 +116,22 @@ def _entries(folder: str, follow_links: bool) -> Iterator[str]:
         for entry in entries:
             if entry.name.startswith("."):
                 continue
-            if entry.is_dir(follow_symlinks=follow_links):
+            if _is_folder(entry, follow_links=follow_links):
                 yield f"{entry.name}/"
-            elif os.path.splitext(entry.name)[1].lower() in IMAGE_SUFFIXES and entry.is_file():
+            elif os.path.splitext(entry.name)[1].lower() in IMAGE_SUFFIXES and _is_file(entry):
                 yield entry.name
+
+
+def _is_folder(entry: os.DirEntry[str], *, follow_links: bool) -> bool:
+    with suppress(OSError):  # a link to itself
+        return entry.is_dir(follow_symlinks=follow_links)
+    return False
+
+
+def _is_file(entry: os.DirEntry[str]) -> bool:
+    with suppress(OSError):
+        return entry.is_file()
+    return False
 
 
 def sort_names(names: Iterable[str], at_once: int = _AT_ONCE) -> Iterator[str]:

@@ -29,7 +29,7 @@ _In = TypeVar("_In")
 _Out = TypeVar("_Out")
 
 _local = threading.local()
-_pools: dict[int, ThreadPoolExecutor] = {}  # by number of threads
+_pools: dict[tuple[int, str], ThreadPoolExecutor] = {}  # by number of threads and name
 _pools_lock = threading.Lock()
 
 
@@ -99,15 +99,20 @@ def in_threads(work: Callable[[_In], _Out], items: Sequence[_In], *, at_once: in
             check_cancelled()
             return work(item)
 
-    return list(_pool(available_threads()).map(one, items))
+    return list(_pool(available_threads(), getattr(_local, "pool", "")).map(one, items))
 
 
-def _pool(threads: int) -> ThreadPoolExecutor:
-    """Return the shared pool of this size, which lives as long as the process."""
+def use_own_pool(name: str) -> None:
+    """Let :func:`in_threads` of the calling thread use a pool of this name, in which no work of others waits."""
+    _local.pool = name
+
+
+def _pool(threads: int, name: str) -> ThreadPoolExecutor:
+    """Return the shared pool of this size and name, which lives as long as the process."""
     with _pools_lock:
-        if threads not in _pools:
-            _pools[threads] = make_pool(threads, "otpt-one-thread")
-        return _pools[threads]
+        if (threads, name) not in _pools:
+            _pools[threads, name] = make_pool(threads, f"otpt-one-thread{name}")
+        return _pools[threads, name]
 
 
 def make_pool(threads: int, name: str) -> ThreadPoolExecutor:

@@ -16,7 +16,7 @@ from contextlib import contextmanager, redirect_stdout, suppress
 from typing import Protocol, cast
 
 import torch
-from prometheus_client import Counter
+from prometheus_client import Counter, generate_latest
 
 from otpt.errors import OtptError
 from otpt.serve.config import Limits, ServiceConfig
@@ -99,6 +99,10 @@ class RayService:
     async def information(self) -> Information:
         """See :meth:`Service.information`."""
         return cast(Information, await self._ask("information"))
+
+    async def exposition(self) -> bytes:
+        """Return the counters of requests; those of the replicas' engines are not collected."""
+        return generate_latest(self.metrics.registry)
 
     async def ready(self) -> bool:
         """Return whether a replica is ready."""

@@ -221,3 +221,26 @@ def test_only_bad_images(tmp_path: Path) -> None:
     for wrong in ("all.txt", "s3://bucket/all.csv"):
         with pytest.raises(OtptError, match=wrong):
             RowStore(wrong, JOB)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "[" * 100_000,
+        "[]",
+        '{"job": 1}',
+        '{"job": {}, "done": -1}',
+        '{"job": {}, "done": 1e300}',
+        '{"job": {}, "done": true}',
+        '{"job": {}, "size": "x"}',
+        '{"job": {}, "last": 3}',
+        '{"job": {}, "columns": "image"}',
+    ],
+)
+def test_a_damaged_description_is_refused(content: str, tmp_path: Path) -> None:
+    path = tmp_path / "all.csv"
+    predict(path)
+    (job,) = tmp_path.glob("*.job.json")
+    job.write_text(content, encoding="utf-8")
+    with pytest.raises(OtptError, match="damaged"):
+        opened(path)

@@ -9,7 +9,7 @@ from oracles.data.data_files import put_images
 
 from otpt.data import load_dataset
 from otpt.errors import OtptError
-from otpt.folders import class_images, images_below
+from otpt.folders import class_folders, class_images, images_below
 
 
 def test_class_images_are_those_of_the_data_set(tmp_path: Path) -> None:
@@ -40,3 +40,14 @@ def test_folders_without_classes(tmp_path: Path) -> None:
                 load_dataset(str(tmp_path / name))
             assert str(caught.value) == str(expected.value)
         assert name in str(caught.value)
+
+
+def test_links_to_themselves_and_to_folders_above(tmp_path: Path) -> None:
+    (tmp_path / "cat").mkdir()
+    (tmp_path / "cat" / "a.png").touch()
+    (tmp_path / "cat" / "loop.png").symlink_to("loop.png")
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "cat" / "again").symlink_to(tmp_path)
+    assert list(images_below(tmp_path)) == ["cat/a.png"]
+    assert list(images_below(tmp_path / "cat", follow_links=True)) == ["a.png"]
+    assert class_folders(tmp_path) == ["cat"]

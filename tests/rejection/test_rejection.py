@@ -50,7 +50,7 @@ def test_the_list_of_words() -> None:
     words = negative_words()
     assert len(words) > 900
     assert len(set(words)) == len(words)
-    assert words == sorted(words)
+    assert list(words) == sorted(words)
     assert all(word == word.strip() and word for word in words)
 
 

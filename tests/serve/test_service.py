@@ -59,7 +59,7 @@ def waiting(service: Service, images: int, client: str = "") -> list[Unit]:
     request = PredictRequest(image=PIXEL, labels=["cat", "dog"], method="zero-shot")
     (query,) = service.catalogue.queries(request, 1, service.limits)
     predictor = service.texts.prepare_now(query)
-    files = [ImageFile.read(image_file(i), service.limits.pixels) for i in range(images)]
+    files = [ImageFile.read(image_file(i), service.decoders) for i in range(images)]
     units = [Unit(query, file, client) for file in files]
     service.engine.submit(units, predictor)
     return units

@@ -17,11 +17,12 @@ from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol
+from typing import Annotated, ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
 from filelock import FileLock, Timeout
+from pydantic import ConfigDict, Field, JsonValue, TypeAdapter
 
 from otpt.bulk.rows import Row
 from otpt.bulk.stamps import StampFile, stamp_of
@@ -47,6 +48,9 @@ class Identified(Protocol):
     def id(self) -> str: ...
 
 
+_Count = Annotated[int, Field(strict=True, ge=0, lt=1 << 62)]
+
+
 @dataclass
 class _State:
     """How much of an output is complete.
@@ -61,13 +65,19 @@ class _State:
         digest: digest of the names.
     """
 
-    done: int = 0
-    failed: int = 0
-    rows: int = 0
-    size: int = 0
+    __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
+
+    done: _Count = 0
+    failed: _Count = 0
+    rows: _Count = 0
+    size: _Count = 0
     columns: list[str] | None = None
     last: str = ""
     digest: str = ""
+
+
+_STATE = TypeAdapter(_State)
+_FACTS: TypeAdapter[Mapping[str, Json]] = TypeAdapter(dict[str, JsonValue])
 
 
 class RowStore:
@@ -296,9 +306,9 @@ class RowStore:
     def _read_state(self) -> tuple[Mapping[str, Json], _State]:
         try:
             content = json.loads(self._storage.fs.cat_file(self._job_file))
-            facts: Mapping[str, Json] = content.pop("job")
-            return facts, _State(**content)
-        except (ValueError, TypeError, KeyError, AttributeError):
+            facts = _FACTS.validate_python(content.pop("job"))
+            return facts, _STATE.validate_python(content)
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             raise OtptError(
                 f"The description of a job {self._job_file!r} is damaged; start again (--overwrite, overwrite=True)."
             ) from None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -16,13 +16,14 @@ from otpt.data import ClassList, read_class_list
 from otpt.errors import OtptError
 from otpt.groups import class_names_of
 from otpt.records import Frozen
-from otpt.serve import Limits, Service, ServiceConfig, create_app
+from otpt.serve import Limits, ServiceConfig, create_app
 from otpt.serve.config import public_name, read_folder, read_token
 from otpt.serve.queries import DEFAULT
 from otpt.serve.replicas import start_replicas
 from otpt.serve.server import LOOPBACK, address_of, open_socket
 from otpt.serve.server import run as run_server
 from otpt.serve.service import AnsweringService
+from otpt.serve.supervisor import Supervisor
 
 _MIB = 1 << 20
 _UNITS = {"bytes": ("MiB", _MIB), "pixels": ("million pixels", 1_000_000)}
@@ -157,7 +158,7 @@ def serve(
     on_this_machine = ray.is_local
     with open_socket(address.host, address.port) as listening:
         if on_this_machine:
-            started: AbstractContextManager[AnsweringService] = nullcontext(Service.from_config(config))
+            started: AbstractContextManager[AnsweringService] = Supervisor(config)
         else:
             started = start_replicas(ray.engine, config, f"otpt-{address.port}", **ray.cluster_options())
         with started as answering:

@@ -21,14 +21,14 @@ from typing import Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 import torch
-from PIL import Image
 from torch import Tensor
 
 from otpt.backbones import Backbone
+from otpt.decoders import Opened, Opener, open_here
 from otpt.errors import OtptError
 from otpt.features.cache import FeatureCache, feature_key, file_key
 from otpt.features.inputs import image_inputs
-from otpt.images import LIMITS, ImageFeatures, ImageSource, UrlLimits, open_with_digest
+from otpt.images import LIMITS, ImageFeatures, ImageSource, UrlLimits
 from otpt.transfers import to_device, to_host
 from otpt.video import Frames, as_frames, frame_fractions, is_video
 from otpt.views import ViewRecipe, make_views
@@ -42,9 +42,6 @@ Key = TypeVar("Key")
 _Key = TypeVar("_Key", covariant=True)
 _In = TypeVar("_In")
 _Out = TypeVar("_Out")
-
-Opened = tuple[Image.Image, str]
-"""RGB image and digest of its content."""
 
 
 @dataclass(frozen=True)
@@ -121,6 +118,7 @@ class EncodedImage(Generic[_Key]):
         opened: decoded image, if it is needed again.
         error: reason for missing features, or None.
         new: whether it has features that are not in the cache.
+        opener: function that opens and decodes the image.
         of_frames: whether the features are those of frames of a video, which are not cached.
     """
 
@@ -133,11 +131,12 @@ class EncodedImage(Generic[_Key]):
     error: OtptError | None = None
     new: bool = False
     of_frames: bool = False
+    opener: Opener = open_here
 
     def open(self) -> Opened:
         """Return the decoded image and its digest, opening the image again if necessary."""
         task = self.task
-        opened = self.opened or open_with_digest(task.source(), urls=task.urls, upright=task.upright)
+        opened = self.opened or self.opener(task.source(), task.urls, upright=task.upright)
         if self.digest and opened[1] != self.digest:
             raise OtptError("The image changed between two reads; do not modify its file, and try again.")
         return opened
@@ -156,6 +155,7 @@ class FeaturePipeline:
             otherwise few views are encoded faster.
         pixels: limit on concurrently decoded images, or None.
         clock: called from any thread with the duration of each step of an image or its batch.
+        opener: function that opens and decodes images; in this process by default.
     """
 
     def __init__(
@@ -168,12 +168,14 @@ class FeaturePipeline:
         fixed_chunks: bool = True,
         pixels: PixelBudget | None = None,
         clock: Clock | None = None,
+        opener: Opener = open_here,
     ) -> None:
         if threads is not None and threads < 0:
             raise OtptError(f"The number of threads is {threads}; expected 0 or more.")
         self._backbone, self._cache, self._form = backbone, cache, features
         self._threads = min(os.cpu_count() or 1, _MAX_THREADS) if threads is None else threads
         self._clock, self._pixels, self._fixed_chunks = clock, pixels, fixed_chunks
+        self._opener = opener
         in_double = backbone.dtype == torch.float64
         self._dtype: type[np.float32] | type[np.float64] = np.float64 if in_double else np.float32
 
@@ -234,7 +236,7 @@ class FeaturePipeline:
 
     def _prepare(self, task: ImageTask[Key]) -> EncodedImage[Key]:
         """Read the features from the cache, or decode the image and compute its first views; thread-safe."""
-        image = EncodedImage(task)
+        image = EncodedImage(task, opener=self._opener)
         with nullcontext() if self._pixels is None else self._pixels.hold(task.pixels):
             try:
                 self._open(image)
@@ -262,7 +264,7 @@ class FeaturePipeline:
             self._open_frames(image, frames)
             return
         begun = time.perf_counter()
-        image.opened = opened, image.digest = open_with_digest(source, urls=task.urls, upright=task.upright)
+        image.opened = opened, image.digest = self._opener(source, task.urls, upright=task.upright)
         self.note([task], "decode", begun)
         if cache is not None and file is not None and digest != image.digest:
             cache.put_digest(file, image.digest)

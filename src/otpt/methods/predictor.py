@@ -10,11 +10,12 @@ from typing import NoReturn, TypeVar, cast
 
 from torch import Tensor
 
-from otpt.backbones import Backbone
+from otpt.backbones import Backbone, has_text_encoder, text_encoder
 from otpt.errors import OtptError
 from otpt.features.cache import FeatureCache
 from otpt.features.pipeline import EncodedImage, FeaturePipeline, ImageTask
 from otpt.images import ImageSource, UrlLimits
+from otpt.memory import retained_bytes
 from otpt.methods.batch import Batch
 from otpt.methods.path import PromptGroup
 from otpt.methods.preparation import Column, Group, Setup, by_preparer, columns
@@ -64,7 +65,7 @@ class Predictor:
         cache: FeatureCache | None = None,
     ) -> None:
         self.task, self.protocol, self.methods = tasks[0], protocol, protocol.methods
-        self._device = backbone.device
+        self._backbone, self._device = backbone, backbone.device
         self.recipes = protocol.recipes_for(self.methods)
         self.columns: tuple[Column, ...] = columns(tasks, protocol, self.methods)
         self.sees_all_first = any(method.sees_all_first for method in self.methods)
@@ -117,9 +118,18 @@ class Predictor:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the text features, their retained graphs and their token embeddings."""
+        """Bytes of everything that it keeps in memory, apart from the model and from graphs, whose size is estimated.
+
+        Texts that are encoded at the first image are counted from the beginning.
+        """
+        shared: list[object] = [self._backbone]
+        if has_text_encoder(self._backbone):
+            shared.append(text_encoder(self._backbone))
         states = {group.state for group in self._prompted}
-        return sum(state.graph_bytes + state.text_features.nbytes + state.encoder.nbytes for state in states)
+        graphs = sum(state.graph_bytes for state in states)
+        tuned = [(group, sum(method.tunes for method in group.methods)) for group in self._prompted]
+        encoded_later = sum(count * group.state.text_features.nbytes for group, count in tuned)
+        return retained_bytes(self, shared) + graphs + encoded_later
 
     def image_task(
         self,

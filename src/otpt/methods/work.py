@@ -23,6 +23,7 @@ VIEW = 20
 """Passes of a text that take as long as one view; between 15 and 30 with the towers of CLIP and "pocket"."""
 _GRADIENT = 3
 """Passes of a text for one step: to the loss, back, and to the tuned features."""
+_LETTERS = 24  # of a class name, as many tokens as its sentence has besides
 _LARGEST = 10**18
 
 
@@ -43,15 +44,16 @@ def image_passes(task: Task, protocol: Protocol) -> int:
     >>> [image_passes(task, Protocol(methods=[name], views=8)) for name in ("zero-shot", "tpt", "tpt[steps=10]")]
     [21, 167, 221]
     """
+    texts = sum(1 + len(name) // _LETTERS for name in task.classes)
     views = sum(recipe.n_views for recipe in protocol.recipes_for(protocol.methods))
     if task.independent_labels:
         views += len(grid_boxes(1, 1))
-    passes = VIEW * views + sum(_method_passes(method, len(task.classes), protocol) for method in protocol.methods)
+    passes = VIEW * views + sum(_method_passes(method, texts, protocol) for method in protocol.methods)
     return min(passes, _LARGEST)
 
 
 def _method_passes(method: Method, classes: int, protocol: Protocol) -> int:
-    """Return the passes of a method for one image, the views apart."""
+    """Return the passes of a method for one image, the views apart; a class with a long name counts several times."""
     recipe = protocol.recipe_for(method)
     views = 1 if recipe is None else recipe.n_views
     passes = 1

@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Sequence
+from functools import cache
 from importlib import resources
 from typing import NamedTuple
 
@@ -153,9 +154,10 @@ class Rejector:
         return self.score.function(**{name: available[name] for name in self.score.inputs})
 
 
-def negative_words() -> list[str]:
+@cache
+def negative_words() -> tuple[str, ...]:
     """Return common English nouns for visible things, in alphabetical order."""
-    return resources.files("otpt.rejection").joinpath("words.txt").read_text(encoding="utf-8").splitlines()
+    return tuple(resources.files("otpt.rejection").joinpath("words.txt").read_text(encoding="utf-8").splitlines())
 
 
 def furthest_first(words: Tensor, classes: Tensor) -> Tensor:

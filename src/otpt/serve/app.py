@@ -19,12 +19,11 @@ from fastapi.responses import FileResponse
 from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
 from fastapi.staticfiles import StaticFiles
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import JsonValue
 from starlette.datastructures import FormData
 from starlette.exceptions import HTTPException
 from starlette.formparsers import MultiPartException, MultiPartParser
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from otpt._version import __version__
 from otpt.classifier import candidates
@@ -40,6 +39,7 @@ from otpt.serve.schemas import (
     BAD,
     FIELDS,
     REFUSED,
+    REPEATED,
     CompareAnswer,
     CompareForm,
     CompareRequest,
@@ -92,10 +92,7 @@ def create_app(service: AnsweringService, *, token: str | None = None, names: Co
     app.mount("/page", StaticFiles(directory=PAGE), name="page")
     for kind in (HTTPException, RequestValidationError, OtptError, TimeoutError, Exception):
         app.add_exception_handler(kind, _refuse)
-    if names is not None:
-        hosts = [f"[{name}]" if ":" in name else name for name in names]
-        app.add_middleware(TrustedHostMiddleware, allowed_hosts=hosts, www_redirect=False)
-    app.add_middleware(Guard, limits=service.limits, metrics=service.metrics, token=token)
+    app.add_middleware(Guard, limits=service.limits, metrics=service.metrics, token=token, names=names)
     return app
 
 
@@ -154,9 +151,15 @@ class _Request(Request):
 
     async def form(self, **_: object) -> FormData:  # type: ignore[override]  # FastAPI awaits it
         try:
-            return await _FormParser(self.headers, self.stream()).parse()
+            form = await _FormParser(self.headers, self.stream()).parse()
         except MultiPartException as error:
             raise HTTPException(400, error.message) from None
+        names = [name for name, _ in form.multi_items()]
+        for name in dict.fromkeys(names):
+            if name not in REPEATED and names.count(name) > 1:
+                message = f"The form has the field {name[:60]!r} {names.count(name)} times."
+                raise RequestError(400, "duplicate-field", message, given=name[:60], expected="each field once")
+        return form
 
 
 _routes = APIRouter(route_class=StrictRoute, responses=BAD)
@@ -187,7 +190,7 @@ async def readyz(service: Serving) -> Response:
 @_routes.get("/metrics", summary="Counters in Prometheus' format")
 async def metrics(service: Serving) -> Response:
     """Return the counters of :class:`otpt.serve.metrics.Metrics`."""
-    return Response(generate_latest(service.metrics.registry), media_type=CONTENT_TYPE_LATEST)
+    return Response(await service.exposition(), media_type=CONTENT_TYPE_LATEST)
 
 
 @_routes.get("/v1/models", summary="Loaded models, default views and seed")

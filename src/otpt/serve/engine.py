@@ -14,20 +14,23 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from otpt.backbones import Backbone
+from otpt.decoders import Opener
 from otpt.errors import OtptError
 from otpt.features.pipeline import EncodedImage, FeaturePipeline, ImageTask, PixelBudget
+from otpt.images import ImageSource
 from otpt.methods import Output, Predictor, stream
 from otpt.serve.errors import unavailable
 from otpt.serve.images import ImageFile
 from otpt.serve.metrics import Metrics
 from otpt.serve.queries import Query
-from otpt.threads import Cancelled
+from otpt.threads import Cancelled, use_own_pool
 from otpt.transfers import to_host
 
 PARTS = ("queue", "texts", "decode", "views", "encode", "predict")
@@ -53,6 +56,7 @@ class Unit:
         show_views: whether the answer has the logits of the views.
         seconds: times by part, shared by the images of a request.
         accepted: ``time.perf_counter()`` when the image was queued.
+        ended: ``time.perf_counter()`` when the answer was complete or no longer needed; None before.
         predictor: predictor of the query while the image is queued or computed.
         future: the answer.
     """
@@ -63,6 +67,7 @@ class Unit:
     show_views: bool = False
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PARTS, 0.0))
     accepted: float = 0.0
+    ended: float | None = None
     predictor: Predictor | None = None
     future: Future[Answer] = field(default_factory=Future)
 
@@ -78,8 +83,13 @@ class Unit:
 
     def task(self) -> ImageTask[Unit]:
         """Return the task for :func:`otpt.methods.stream`."""
-        task = predictor_of(self).image_task(self, self.image.open, seed=self.query.protocol.seed)
+        task = predictor_of(self).image_task(self, partial(_bytes, self.image), seed=self.query.protocol.seed)
         return replace(task, wanted=lambda: not self.future.done(), pixels=self.image.pixels)
+
+    def end(self) -> None:
+        """Stop what is still computed."""
+        self.future.cancel()
+        self.ended = time.perf_counter()
 
     def settle(self, answer: Answer | Exception) -> None:
         """Set the result unless the request was cancelled."""
@@ -88,6 +98,10 @@ class Unit:
                 self.future.set_exception(answer)
             else:
                 self.future.set_result(answer)
+
+
+def _bytes(file: ImageFile) -> ImageSource:
+    return file.data
 
 
 def predictor_of(unit: Unit) -> Predictor:
@@ -103,22 +117,32 @@ class Engine:
         models: backbones by name.
         threads: number of threads that decode and augment in advance.
         pixels: limit on concurrently decoded images.
+        opener: decodes images.
+        name: of the threads; engines of different names do not wait for each other.
         metrics: counters of the batches.
     """
 
     def __init__(
-        self, models: Mapping[str, Backbone], threads: int | None, pixels: PixelBudget, metrics: Metrics
+        self,
+        models: Mapping[str, Backbone],
+        threads: int | None,
+        pixels: PixelBudget,
+        opener: Opener,
+        metrics: Metrics,
+        name: str = "engine",
     ) -> None:
         self._models = models
         self._pipeline_threads = threads
         self._pixels = pixels
+        self._opener = opener
         self._metrics = metrics
         self._waiting: dict[str, deque[Unit]] = {}  # by client, the next one first
         self._begun: set[Unit] = set()  # being computed
         self._change = threading.Condition()
         self._closed = False
         self._torch_threads = torch.get_num_threads()
-        self._thread = threading.Thread(target=self._run, name="otpt-engine", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"otpt-{name}", daemon=True)
+        self._name = name
 
     def start(self) -> None:
         """Start the thread."""
@@ -162,9 +186,17 @@ class Engine:
             units = [*self._begun, *(units[0] for units in self._waiting.values() if units)]
         return max((time.perf_counter() - unit.accepted for unit in units), default=0.0)
 
+    def overrun(self) -> float:
+        """Return for how many seconds the engine has computed images of which none is needed any more."""
+        with self._change:
+            ended = [unit.ended for unit in self._begun]
+        seconds = [time.perf_counter() - end for end in ended if end is not None]
+        return min(seconds) if seconds and len(seconds) == len(ended) else 0.0
+
     def _run(self) -> None:
         # a new thread begins with the number that torch has at that moment, which another thread may have changed
         torch.set_num_threads(self._torch_threads)
+        use_own_pool(self._name)
         while True:
             with self._change:
                 unit = self._change.wait_for(lambda: self._next_unit() or self._closed)
@@ -186,7 +218,12 @@ class Engine:
     def _pass(self, model: str) -> None:
         """Predict images of one model until none waits, or it is the turn of another model."""
         pipeline = FeaturePipeline(
-            self._models[model], threads=self._pipeline_threads, fixed_chunks=False, pixels=self._pixels, clock=_note
+            self._models[model],
+            threads=self._pipeline_threads,
+            fixed_chunks=False,
+            pixels=self._pixels,
+            clock=_note,
+            opener=self._opener,
         )
         try:
             for batch in stream(self.tasks(model), pipeline, predictor_of, catch=True):

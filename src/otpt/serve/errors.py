@@ -107,7 +107,7 @@ def invalid_field(error: FieldError, names: Iterable[str], refused: Mapping[str,
         return RequestError(400, "invalid-json", f"The body is not JSON: {reason}.", expected="JSON")
     place = [str(part)[:100] for part in error["loc"] if part != "body" and not str(part).startswith("list[")]
     where = ".".join(place) or "body"
-    value = None if error["type"] == "missing" else _short.repr(error.get("input"))
+    value = None if error["type"] == "missing" else _shown(error.get("input"))
     if error["type"] == "extra_forbidden" and where in refused:
         return RequestError(422, "refused-field", f"{where}: {refused[where]}.", given=value)
     hint = "GET /openapi.json describes the fields."
@@ -115,6 +115,14 @@ def invalid_field(error: FieldError, names: Iterable[str], refused: Mapping[str,
         near = difflib.get_close_matches(where, names, n=1, cutoff=0.5)
         hint = f"Did you mean {near[0]!r}?" if near else hint
     return RequestError(422, "invalid-field", f"{where[:200]}: {error['msg']}.", given=value, hint=hint)
+
+
+def _shown(value: object) -> str:
+    """Return a value of JSON as text; of an object of this program, what it stands for."""
+    if value is None or isinstance(value, (str, int, float, list, dict)):
+        text = _short.repr(value)
+        return text if " object at 0x" not in text and "UploadFile(" not in text else "a file"
+    return "a file"
 
 
 def read_json(body: bytes) -> JsonValue:

@@ -10,6 +10,7 @@ import hmac
 import logging
 import time
 from collections import Counter
+from collections.abc import Collection
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -35,6 +36,17 @@ HEADERS = {
 _HEADERS = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
 
 
+def _name_of(host: str) -> str:
+    """Return the name in a Host header, without the port.
+
+    >>> _name_of("[::1]:8000"), _name_of("localhost:8000")
+    ('::1', 'localhost')
+    """
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    return host.partition(":")[0]
+
+
 class Guard:
     """ASGI middleware.
 
@@ -43,13 +55,17 @@ class Guard:
         limits: limits of requests.
         metrics: counters of responses.
         token: token that requests must carry; None to require none.
+        names: host names that requests may be for; None for any.
     """
 
-    def __init__(self, app: ASGIApp, limits: Limits, metrics: Metrics, token: str | None) -> None:
+    def __init__(
+        self, app: ASGIApp, limits: Limits, metrics: Metrics, token: str | None, names: Collection[str] | None
+    ) -> None:
         self._app = app
         self._limits = limits
         self._metrics = metrics
         self._token = token
+        self._names = None if names is None else {name.lower() for name in names}
         self._bytes: Counter[str] = Counter()  # received for requests in progress, by client
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -112,8 +128,13 @@ class Guard:
             message = "The request has both Content-Length and Transfer-Encoding."
             return RequestError(400, "ambiguous-length", message, expected="one of them", headers=_CLOSE)
         # browsers would let pages of other sites send requests to a service on the loopback
-        origin = headers.get("origin")
-        if origin is not None and origin.partition("://")[2].lower() != headers.get("host", "").lower():
+        host, origin = headers.get("host", "").lower(), headers.get("origin")
+        if self._names is not None and _name_of(host) not in self._names:
+            message = "The request is for a host that is not served."
+            return RequestError(400, "host", message, given=host[:100], hint="otpt serve --hosts NAME accepts it.")
+        # a proxy in front may speak https to the page and http here, not the other way round
+        schemes = ("https",) if scope.get("scheme") == "https" else ("http", "https")
+        if origin is not None and origin.lower() not in [f"{scheme}://{host}" for scheme in schemes]:
             message = "The request comes from a page of another site."
             return RequestError(403, "origin", message, given=origin[:100])
         if self._token is None or (scope["method"] == "GET" and (path in _OPEN or path.startswith("/page/"))):

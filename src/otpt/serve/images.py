@@ -15,35 +15,15 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-import numpy as np
-from numpy.typing import NDArray
 from PIL import Image
 
+from otpt.decoders import Decoders
 from otpt.errors import OtptError
-from otpt.images import UrlLimits, fetch_url, open_header
+from otpt.images import UrlLimits, fetch_url
 from otpt.serve.errors import RequestError
-from otpt.views.recipe import Preprocessing
 
-_FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "AVIF")
-"""Formats whose header has the size of the decoded image; an ICO of 16 × 16 pixels may hold a PNG of any size."""
-_READS = 5000  # of a header: some of Pillow's readers take time quadratic in the number of its parts
-_SCANS = 100  # of a JPEG, each of which passes over all pixels; the limit of libtiff
 _URL = 2000  # characters
 _TRANSLATED = ipaddress.ip_network("64:ff9b::/96")
-_THUMBNAIL = 64  # pixels of a side
-
-
-class _Header(io.BytesIO):
-    """A file object that limits the number of reads of a header."""
-
-    left: float = _READS
-
-    def read(self, size: int | None = -1, /) -> bytes:
-        """Read as :class:`io.BytesIO` does, up to the limit."""
-        self.left -= 1
-        if self.left < 0:
-            raise OtptError(f"its header has more than {_READS} parts")
-        return super().read(size)
 
 
 @dataclass(frozen=True)
@@ -54,25 +34,10 @@ class ImageFile:
     pixels: int
 
     @classmethod
-    def read(cls, data: bytes, max_pixels: int) -> ImageFile:
+    def read(cls, data: bytes, decoders: Decoders) -> ImageFile:
         """Read the header; ``OtptError`` for other formats, and above the limits."""
-        if not data:
-            raise OtptError("Cannot use the given bytes as an image: it is empty (0 bytes).")
-        width, height = cls(data, 0).open().size
-        if width * height > max_pixels:
-            raise OtptError(
-                f"The image has {width}×{height} = {width * height:,} pixels; expected at most {max_pixels:,}."
-            )
-        if (scans := data.count(b"\xff\xda")) > _SCANS and data.startswith(b"\xff\xd8"):
-            raise OtptError(f"The JPEG has {scans:,} scans; expected at most {_SCANS}.")
+        width, height = decoders.size(data)
         return cls(data, width * height)
-
-    def open(self) -> Image.Image:
-        """Open the image without decoding it."""
-        file = _Header(self.data)
-        image = open_header(file, formats=_FORMATS)
-        file.left = float("inf")  # the decoder takes small parts in linear time
-        return image
 
 
 def decode_base64(text: str) -> bytes:
@@ -141,16 +106,6 @@ def _refused(url: str, reason: str) -> RequestError:
     message = f"An image is not fetched by its address: {reason}."
     hint = "Send the image itself, in base64 or as a file part."
     return RequestError(422, "address-refused", message, given=url[:200], hint=hint)
-
-
-def thumbnails(views: NDArray[np.floating], preprocessing: Preprocessing) -> list[str]:
-    """Return normalised views (V, 3, S, S) as small JPEGs in data URLs."""
-    mean = np.array(preprocessing.mean, np.float32)[:, None, None]
-    std = np.array(preprocessing.std, np.float32)[:, None, None]
-    pixels = np.clip((views * std + mean) * 255 + 0.5, 0, 255).astype(np.uint8).transpose(0, 2, 3, 1)
-    size = (_THUMBNAIL, _THUMBNAIL)
-    small = [Image.fromarray(view).resize(size, Image.Resampling.BILINEAR) for view in pixels]
-    return [data_url(view, "JPEG") for view in small]
 
 
 def data_url(image: Image.Image, form: str) -> str:

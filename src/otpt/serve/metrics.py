@@ -17,10 +17,15 @@ GIVEN, OTHER = "(in the request)", "(composed)"
 
 
 class Metrics:
-    """Counters of one service, and of its process."""
+    """Counters of one service, and of its process.
+
+    Attributes:
+        registry: counters of requests and answers.
+        of_engine: counters of the process that computes, which may be another one.
+    """
 
     def __init__(self) -> None:
-        self.registry = CollectorRegistry()
+        self.registry, self.of_engine = CollectorRegistry(), CollectorRegistry()
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
         self.requests = self._counter("otpt_requests", "requests by route and status", "route", "status")
@@ -28,8 +33,10 @@ class Metrics:
         self.parts = self._histogram("otpt_part_seconds", "time by part of the work", _SECONDS, "part")
         self.queue = Gauge("otpt_queue_images", "images accepted and not yet answered", registry=self.registry)
         self.images = self._counter("otpt_images", "images by model and outcome", "model", "outcome")
-        self.batches = self._histogram("otpt_batch_images", "images that were predicted together", _IMAGES)
-        self.texts = self._counter("otpt_text_cache", "look-ups of class lists: hit or miss", "outcome")
+        words = "images that were predicted together"
+        self.batches = Histogram("otpt_batch_images", words, registry=self.of_engine, buckets=_IMAGES)
+        words = "look-ups of class lists: hit or miss"
+        self.texts = Counter("otpt_text_cache", words, ["outcome"], registry=self.of_engine)
         self.confidence = self._histogram("otpt_confidence", "confidence of predictions", _TENTHS, "classes", "method")
         self._published = {*published_names(), *field_names()}
 

@@ -30,7 +30,7 @@ from otpt.methods.work import VIEW, image_passes, sentences
 from otpt.prediction import Prediction, make_predictions
 from otpt.records import sort_keywords
 from otpt.registry import STREAM
-from otpt.rejection import Rejection
+from otpt.rejection import SCORES, Rejection, negative_words
 from otpt.serve.config import Limits
 from otpt.serve.errors import RequestError, check_count
 from otpt.serve.fields import RECORDS
@@ -76,6 +76,13 @@ class Query:
     def texts(self) -> int:
         """Number of texts to encode: classes × templates, summed over the inits of the methods."""
         return sentences(self.task, self.protocol)
+
+    @property
+    def prepared_texts(self) -> int:
+        """Number of texts that are encoded if none of them is cached, those of a rejection included."""
+        rejection = self.decision.rejection
+        words = len(negative_words()) if rejection is not None and SCORES[rejection.score].needs_words else 0
+        return self.texts + words
 
     @cached_property
     def image_work(self) -> int:

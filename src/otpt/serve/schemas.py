@@ -19,6 +19,7 @@ PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGP4z8AAAAMBAQD
 """A PNG of one red pixel, for examples."""
 _EXAMPLE: dict[str, JsonValue] = {"image": PIXEL, "labels": ["cat", "dog", "red panda"]}
 
+Named = Annotated[str, Field(min_length=1, max_length=200)]
 Texts = Annotated[list[str], Field(fail_fast=True)]  # one error, not millions
 
 if TYPE_CHECKING:
@@ -45,9 +46,9 @@ class Options(RecordFields):
     templates: Texts | None = Field(None, description="sentences with {}, whose text features are averaged")
     groups: dict[str, JsonValue] | None = Field(None, description="{group: class names}, nested or not")
     calibration: Texts | None = Field(None, description="names of calibrations (GET /v1/classes), one per method")
-    reject: bool | Name | None = Field(None, description="mark images that fit no label; true, or a score's name")
+    reject: bool | Named | None = Field(None, description="mark images that fit no label; true, or a score's name")
     top: int = Field(5, ge=1, le=1_000_000, description="number of classes in the answer")
-    explain: bool | Name = Field(False, description="a heat map of the best label, or of this one; for a single image")
+    explain: bool | Named = Field(False, description="a heat map of the best label, or of this one; for a single image")
 
     @property
     def has_lists(self) -> bool:
@@ -178,6 +179,8 @@ class HubRequest(BaseModel):
 ImageRequest = PredictRequest | PredictForm | CompareRequest | CompareForm
 FIELDS = sorted({*PredictRequest.model_fields, *CompareRequest.model_fields, *HubRequest.model_fields})
 """Names of the fields of all requests."""
+REPEATED = ("image", "labels", "templates", "methods", "calibration")
+"""Fields of forms that may be given several times."""
 REFUSED = {**refusals(), "template": "requests give it as prompt, like Python and the command line"}
 """Why requests do not have other fields of the records, by name."""
 

@@ -6,58 +6,57 @@ import asyncio
 import base64
 import logging
 import math
+import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
-import numpy as np
-import numpy.typing as npt
-from prometheus_client import Gauge
+from prometheus_client import Gauge, generate_latest
 from pydantic import JsonValue
-from torch import Tensor
 
 from otpt.backbones import Backbone, load_backbone
 from otpt.calibration import Calibration, read_calibration
 from otpt.data.classes import ClassList, read_class_list
+from otpt.decoders import SERVED_FORMATS, Decoders, DecodingLimits
 from otpt.errors import OtptError
-from otpt.explain import HeatMap, crop_map
 from otpt.features.pipeline import PixelBudget
-from otpt.images import is_url, open_image, open_with_digest
-from otpt.methods import Predictor
-from otpt.objectives import select_fraction, view_entropies
+from otpt.images import is_url
 from otpt.prediction import Prediction
 from otpt.serve.admission import Admission, Turns
 from otpt.serve.config import Limits, ServiceConfig, public_name, read_folder
 from otpt.serve.engine import PARTS, Answer, Engine, Unit
 from otpt.serve.errors import ErrorAnswer, RequestError, check_count, unavailable
-from otpt.serve.images import ImageFile, data_url, decode_base64, fetch, thumbnails
+from otpt.serve.images import ImageFile, decode_base64, fetch
 from otpt.serve.metrics import Metrics
+from otpt.serve.pictures import Pictures
 from otpt.serve.pools import run_in
 from otpt.serve.queries import Catalogue, Query, served_method
 from otpt.serve.schemas import (
     PIXEL,
     CompareAnswer,
     Compared,
-    HeatMapAnswer,
     ImageRequest,
     Information,
     PredictRequest,
     Result,
-    ViewsAnswer,
 )
 from otpt.serve.texts import TextPreparer
-from otpt.threads import cancellable, make_pool
-from otpt.views import make_views
+from otpt.serve.watch import Watch
 
 _READERS = 4  # threads that read requests and headers of images
 _FETCHERS, _FETCHES = 16, 8  # threads that fetch URLs, in all and per client
-_SELECTED = 0.1  # fraction of views that TPT selects: 6 of 64
+_SLOW = 5000  # work of an image above which it has an engine of its own, so that others do not wait for it
+_HEADERS = 2  # processes that read headers
+_DECODERS = 8  # processes that decode at most, started when they are needed
 _log = logging.getLogger(__name__)
 
 
 class AnsweringService(Protocol):
-    """What the application needs: :class:`Service`, or the one in front of replicas (:mod:`otpt.serve.replicas`)."""
+    """What the application needs: :class:`Service`, or one in front of processes that have one.
+
+    These are :mod:`otpt.serve.supervisor` and :mod:`otpt.serve.replicas`.
+    """
 
     limits: Limits
     metrics: Metrics
@@ -77,9 +76,15 @@ class AnsweringService(Protocol):
     async def answer(self, request: ImageRequest, images: Sequence[str | bytes], client: str = "") -> CompareAnswer:
         """Return the answer of ``/v1/compare``."""
 
+    async def exposition(self) -> bytes:
+        """Return the counters in Prometheus' format."""
+
 
 class Service:
-    """Answer the queries of many clients.
+    """Answer the queries of many clients, in the threads of this process; only images are decoded in others.
+
+    Work that overruns its deadline is asked to stop. What does not stop can only be ended with its process, as
+    :mod:`otpt.serve.supervisor` does: ``otpt serve`` runs this class in a process of its own.
 
     Args:
         models: backbones by name, the default first.
@@ -105,17 +110,23 @@ class Service:
         self.metrics = Metrics()
         self.admission = Admission()
         self._turns = Turns()
-        self.texts = TextPreparer(models, config.text_cache, self._turns, self.metrics)
-        self._pixels = PixelBudget(self.limits.pixels)
-        self.engine = Engine(models, config.threads, self._pixels, self.metrics)
+        self.watch = Watch()
+        self.texts = TextPreparer(models, config.text_cache, self._turns, self.watch, self.metrics)
+        pixels, of_files = PixelBudget(self.limits.pixels), DecodingLimits(SERVED_FORMATS, self.limits.pixels)
+        self._headers = Decoders(_HEADERS, of_files)  # do not wait for large images
+        self.decoders = Decoders(min(config.threads or os.cpu_count() or 1, _DECODERS), of_files)
+        self.engine, self.slow_engine = (
+            Engine(models, config.threads, pixels, self.decoders.open, self.metrics, name)
+            for name in ("engine", "slow-engine")
+        )
+        self.pictures = Pictures(models, self.decoders, pixels, self._turns, self.watch)
         self._hosts = config.hosts
-        size = Gauge("otpt_text_cache_bytes", "bytes of prepared class lists", registry=self.metrics.registry)
-        size.set_function(lambda: self.texts.cache.size)
+        size = Gauge("otpt_text_cache_bytes", "bytes of prepared class lists", registry=self.metrics.of_engine)
+        size.set_function(lambda: self.texts.size)
         self._warm_ups = self._default_queries()
         self._warm = self._closing = False
         self._readers = ThreadPoolExecutor(_READERS, "otpt-requests")
         self._fetchers = ThreadPoolExecutor(_FETCHERS, "otpt-fetch")
-        self._explainer = make_pool(1, "otpt-heat-maps")
 
     @classmethod
     def from_config(cls, config: ServiceConfig) -> Service:
@@ -148,11 +159,12 @@ class Service:
     def start(self) -> None:
         """Start the threads and warm up each model with one image."""
         self.engine.start()
+        self.slow_engine.start()
         self.texts.few.submit(self._warm_up)
 
     def _warm_up(self) -> None:
-        file = ImageFile.read(base64.b64decode(PIXEL), self.limits.pixels)
         try:
+            file = ImageFile.read(base64.b64decode(PIXEL), self._headers)
             for query in self._warm_ups:
                 unit = Unit(query, file)
                 self.engine.submit([unit], self.texts.prepare_now(query))
@@ -165,11 +177,26 @@ class Service:
     @property
     def is_ready(self) -> bool:
         """Whether every model has predicted once, and no accepted image waits longer than the limit."""
-        return self._warm and not self._closing and self.engine.oldest() <= self.limits.seconds
+        return self._warm and not self._closing and self._oldest() <= self.limits.seconds
+
+    def _oldest(self) -> float:
+        return max(self.engine.oldest(), self.slow_engine.oldest())
 
     async def ready(self) -> bool:
         """Async form of :attr:`is_ready`, as called on replicas."""
         return self.is_ready
+
+    def overrun(self) -> float:
+        """Return for how many seconds work goes on that should have stopped; 0 if there is none."""
+        return max(self.engine.overrun(), self.slow_engine.overrun(), self.watch.overrun())
+
+    async def exposition(self) -> bytes:
+        """Return the counters in Prometheus' format."""
+        return generate_latest(self.metrics.registry) + await self.engine_exposition()
+
+    async def engine_exposition(self) -> bytes:
+        """Return the counters of the engine in Prometheus' format."""
+        return generate_latest(self.metrics.of_engine)
 
     async def information(self) -> Information:
         """Return the models, class lists and calibrations that requests can name, and the defaults."""
@@ -214,10 +241,14 @@ class Service:
     def close(self) -> None:
         """Stop accepting requests and answer the accepted ones within the time limit of a request."""
         self._closing = True
-        self.engine.close(self.limits.seconds)
+        for engine in (self.engine, self.slow_engine):
+            engine.close(self.limits.seconds)
         self.texts.close()
-        for pool in (self._readers, self._fetchers, self._explainer):
+        self.pictures.close()
+        for pool in (self._readers, self._fetchers):
             pool.shutdown(wait=False, cancel_futures=True)
+        for decoders in (self._headers, self.decoders):
+            decoders.close()
 
     async def answer(self, request: ImageRequest, images: Sequence[str | bytes], client: str = "") -> CompareAnswer:
         """Return the answer of ``/v1/compare``; the default method is used if none is named.
@@ -258,7 +289,8 @@ class Service:
         for key in dict.fromkeys(query.key for query in queries):  # release one list before the next
             units = [unit for unit in work.units if unit.query.key == key]
             predictor = await self.texts.prepare(units[0].query, work.client, work.has_ended)
-            self.engine.submit(units, predictor)
+            engine = self.engine if units[0].query.image_work <= _SLOW else self.slow_engine
+            engine.submit(units, predictor)
             del predictor
         work.seconds["texts"] = time.perf_counter() - files_read
 
@@ -270,9 +302,11 @@ class Service:
         compared = await run_in(self._readers, _results, queries, answers, request.top)
         first = compared[0]
         if request.show_views and "methods" in first:
-            first["views"] = await run_in(self._readers, self._views, work.units[0])
+            first["views"] = await self.pictures.views(work.units[0], work.has_ended)
         if request.explain and "methods" in first:
-            first["heat_map"] = await self._explain(request.explain, work)
+            unit = work.units[0]
+            predictor = await self.texts.prepare(unit.query.for_crops(), unit.client, work.has_ended)
+            first["heat_map"] = await self.pictures.heat_map(request.explain, unit, predictor, work.has_ended)
         return compared
 
     async def _file(self, image: str | bytes, client: str, fetched_by: float) -> ImageFile | OtptError:
@@ -290,59 +324,10 @@ class Service:
         else:
             data = await run_in(self._readers, decode_base64, image)
         try:
-            return await run_in(self._readers, ImageFile.read, data, self.limits.pixels)
+            async with self._turns.wait("header", client, 1):
+                return await run_in(self._readers, ImageFile.read, data, self._headers)
         except OtptError as error:
             return error
-
-    def _views(self, unit: Unit) -> ViewsAnswer:
-        """Return the views as data URLs, entropies of their zero-shot predictions, and selected indices."""
-        query, preprocessing = unit.query, self.catalogue.models[unit.query.model].preprocessing
-        recipes = [query.protocol.recipe_for(method) for method in query.protocol.methods]
-        shown = max((recipe for recipe in recipes if recipe is not None), key=lambda r: r.n_views, default=None)
-        if shown is None:  # the method makes its own views
-            return {"images": [], "entropies": None, "selected": []}
-        with self._pixels.hold(unit.image.pixels):
-            opened, digest = open_with_digest(unit.image.open())
-            views = make_views(opened, shown, preprocessing, seed=query.protocol.seed, image_id=digest)
-        answer: ViewsAnswer = {"images": thumbnails(views, preprocessing), "entropies": None, "selected": []}
-        logits = unit.future.result().view_logits
-        if logits is not None:
-            answer["entropies"] = view_entropies(logits).tolist()
-            answer["selected"] = select_fraction(logits, _SELECTED).tolist()
-        return answer
-
-    async def _explain(self, label: str | bool, work: _Work) -> HeatMapAnswer:
-        """Return the heat map of a label; by default of the label that the first method predicts."""
-        unit = work.units[0]
-        predictor = await self.texts.prepare(unit.query.for_crops(), unit.client, work.has_ended)
-        async with self._turns.wait("heat map", unit.client, 1):
-            return await run_in(self._explainer, self._heat_map, label, unit, predictor, work.has_ended)
-
-    def _heat_map(self, label: str | bool, unit: Unit, predictor: Predictor, stop: Callable[[], bool]) -> HeatMapAnswer:
-        """Return the heat map of a label, computed by zero-shot.
-
-        The confidence is that of the first requested method.
-        """
-        prediction = next(iter(unit.query.predictions(unit.future.result().outputs).values()))
-        names = unit.query.task.classes
-        shown = prediction.class_names.index(label) if isinstance(label, str) else prediction.index
-        index = names.index(label) if isinstance(label, str) else unit.query.position(prediction.index)
-
-        def probabilities(features: Tensor) -> npt.NDArray[np.float64]:
-            outputs = predictor.of_features(features[:, None])
-            return np.array([output.probabilities[index] for (output,) in outputs])
-
-        with self._pixels.hold(unit.image.pixels), cancellable(stop):
-            opened = open_image(unit.image.open())
-            values = crop_map(self.catalogue.models[unit.query.model], opened, probabilities)
-            heat_map = HeatMap(values, names[index], float(prediction.probabilities[shown]), opened)
-            image = data_url(heat_map.layer(), "PNG")
-        return {
-            "label": heat_map.label,
-            "confidence": heat_map.confidence,
-            "image": image,
-            "peak": list(heat_map.peak),
-        }
 
 
 class _Work:
@@ -363,7 +348,7 @@ class _Work:
         """Stop what is still computed."""
         self._ended = True
         for unit in self.units:
-            unit.future.cancel()
+            unit.end()
 
     def times(self) -> dict[str, float]:
         """Return the seconds by part, and in all."""

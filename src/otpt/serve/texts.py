@@ -7,7 +7,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from functools import partial
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 from otpt.backbones import Backbone
 from otpt.methods import Predictor, check_fit
@@ -15,8 +15,10 @@ from otpt.serve.admission import Turns
 from otpt.serve.metrics import Metrics
 from otpt.serve.pools import run_in
 from otpt.serve.queries import Query, TextsKey
-from otpt.threads import Cancelled, cancellable, check_cancelled, make_pool
+from otpt.serve.watch import Watch
+from otpt.threads import Cancelled, check_cancelled, make_pool
 
+_OF_FEW = 4  # part of the budget for short lists: a quarter
 _FEW_TEXTS = 256  # lists up to this length do not wait for longer ones
 
 
@@ -27,18 +29,19 @@ class TextCache:
     that is larger by itself is used and not cached.
     """
 
-    def __init__(self, budget: int, metrics: Metrics) -> None:
+    def __init__(self, budget: int, watch: Watch, metrics: Metrics) -> None:
         self._budget = budget
+        self._watch = watch
         self._metrics = metrics
         self._cached: OrderedDict[TextsKey, Predictor] = OrderedDict()
-        self._alive: WeakSet[Predictor] = WeakSet()
+        self._alive: WeakKeyDictionary[Predictor, int] = WeakKeyDictionary()  # with its bytes
         self._lock = threading.Lock()
 
     @property
     def size(self) -> int:
         """Bytes of the cached predictors."""
         with self._lock:
-            return sum(predictor.nbytes for predictor in self._cached.values())
+            return sum(self._alive[predictor] for predictor in self._cached.values())
 
     def get(self, key: TextsKey) -> Predictor | None:
         """Return the cached predictor, or None."""
@@ -61,22 +64,23 @@ class TextCache:
             predictor = self._cached.get(key)
         if predictor is not None:
             return predictor
-        with cancellable(stop):
+        with self._watch.cancellable(stop):
             check_cancelled()
             predictor = make()
-        self._shrink(predictor.nbytes)
+        size = predictor.nbytes
+        self._shrink(size)
         with self._lock:
-            self._alive.add(predictor)
-            if predictor.nbytes <= self._budget:
+            self._alive[predictor] = size
+            if size <= self._budget:
                 self._cached[key] = predictor
         return predictor
 
     def _shrink(self, size: int = 0) -> int:
         """Evict predictors until ``size`` more bytes fit; return the bytes of all that are still in memory."""
         with self._lock:
-            while self._cached and sum(predictor.nbytes for predictor in self._alive) + size > self._budget:
+            while self._cached and sum(self._alive.values()) + size > self._budget:
                 self._cached.popitem(last=False)
-            return sum(predictor.nbytes for predictor in self._alive)
+            return sum(self._alive.values())
 
 
 class TextPreparer:
@@ -86,27 +90,41 @@ class TextPreparer:
         models: backbones by name.
         budget: bytes of the cache.
         turns: limits of each client; one list of each length at a time.
+        watch: registers work that should stop.
         metrics: counters of the cache.
     """
 
-    def __init__(self, models: Mapping[str, Backbone], budget: int, turns: Turns, metrics: Metrics) -> None:
+    def __init__(
+        self, models: Mapping[str, Backbone], budget: int, turns: Turns, watch: Watch, metrics: Metrics
+    ) -> None:
         self._models = models
         self._turns = turns
-        self.cache = TextCache(budget, metrics)
+        self._few_cached = TextCache(budget // _OF_FEW, watch, metrics)  # which long lists do not evict
+        self._many_cached = TextCache(budget - budget // _OF_FEW, watch, metrics)
         self.few, self.many = make_pool(1, "otpt-texts"), make_pool(1, "otpt-many-texts")
+
+    @property
+    def size(self) -> int:
+        """Bytes of the cached predictors."""
+        return self._few_cached.size + self._many_cached.size
+
+    def cache_of(self, query: Query) -> TextCache:
+        """Return the cache for lists of this length."""
+        return self._many_cached if query.prepared_texts > _FEW_TEXTS else self._few_cached
 
     async def prepare(self, query: Query, client: str, stop: Callable[[], bool]) -> Predictor:
         """Return the predictor of a query; ``stop`` says whether it is no longer needed."""
-        predictor = self.cache.get(query.key)
+        cache = self.cache_of(query)
+        predictor = cache.get(query.key)
         if predictor is not None:
             return predictor
-        pool = self.many if query.texts > _FEW_TEXTS else self.few
+        pool = self.few if cache is self._few_cached else self.many
         async with self._turns.wait(f"texts {pool is self.many}", client, 1):
-            return await run_in(pool, self.cache.prepare, query.key, partial(self.make, query.key), stop)
+            return await run_in(pool, cache.prepare, query.key, partial(self.make, query.key), stop)
 
     def prepare_now(self, query: Query) -> Predictor:
         """Return the predictor of a query, in the calling thread."""
-        return self.cache.prepare(query.key, partial(self.make, query.key))
+        return self.cache_of(query).prepare(query.key, partial(self.make, query.key))
 
     def make(self, key: TextsKey) -> Predictor:
         """Return a new predictor."""

@@ -39,20 +39,28 @@ class Server:
 
 @contextmanager
 def serving(*arguments: str, before: str = "") -> Iterator[Server]:
-    """``otpt serve --port 0 …`` until the end of the block, once it is ready; ``before``: Python to run first."""
+    """``otpt serve --port 0 …`` until the end of the block, once it is ready.
+
+    ``before``: Python that each of its processes runs first, apart from those that decode.
+    """
     # a slow machine gives no other answers
     patient = [word for name in ("--arrival", "--seconds") if name not in arguments for word in (name, f"{PATIENCE:g}")]
-    start = ["-c", f"{before}\nimport sys, otpt.cli\nsys.exit(otpt.cli.main())"] if before else ["-m", "otpt"]
-    command = [sys.executable, *start, "serve", "--port", "0", "--device", "cpu", *patient, *arguments]
+    command = [sys.executable, "-m", "otpt", "serve", "--port", "0", "--device", "cpu", *patient, *arguments]
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log"
+        environment = {**os.environ, "PYTHONWARNINGS": "ignore"}
+        if before:
+            lines = before.replace("\n", "\n    ")
+            code = f"import sys\nif not any('otpt.decoders' in word for word in sys.orig_argv):\n    {lines}\n"
+            (Path(folder) / "sitecustomize.py").write_text(code, encoding="utf-8")
+            environment["PYTHONPATH"] = os.pathsep.join([folder, *filter(None, [os.environ.get("PYTHONPATH")])])
         with log.open("w") as errors:
             process = subprocess.Popen(
                 command,
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 text=True,
-                env={**os.environ, "PYTHONWARNINGS": "ignore"},
+                env=environment,
             )
         try:
             server = Server(_address(process, log), process, log)
