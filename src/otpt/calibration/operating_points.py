@@ -99,8 +99,9 @@ def operating_points(
         >>> point.empirical.shown, point.empirical.share, point.guaranteed
         ('0.7000', 0.5, None)
     """
-    if not isinstance(risks, (list, tuple)) or not risks:
-        raise OtptError(f"The risks are {risks!r:.80}; expected a list of one or more, such as [0.05].")
+    risks = list(risks)  # of an array, too
+    if not risks:
+        raise OtptError("No risk was given; expected one or more, such as 0.05.")
     rows = check_confidence(confidence, correct)
     confidences, flags = np.asarray(rows.confidences, np.float64), np.asarray(rows.correct, np.bool_)
     if not len(flags):

@@ -18,13 +18,13 @@ from otpt.threads import available_threads
 
 
 def plan(
-    *what: Annotated[str, o.option("data sets, 'paper' for its 15, or: predict N", metavar="DATASET")],
+    *what: Annotated[str, o.option("data sets, or: predict N", metavar="DATASET")],
     classes: Annotated[
         o.Several, o.option("with 'predict': number of classes, or their names", metavar="N|NAME")
     ] = None,
     methods: o.Methods = None,
     seeds: o.Seeds = None,
-    backbone: Annotated[str, o.option("an open_clip architecture, or pocket")] = o.DEFAULT_BACKBONE,
+    backbone: Annotated[str, o.option("an open_clip architecture, pocket or pocket-photo")] = o.DEFAULT_BACKBONE,
     views: Annotated[int, o.setting(Protocol, "views")] = 64,
     device: Annotated[
         str | None,
@@ -94,12 +94,8 @@ def _predict_size(what: Sequence[str], classes: Sequence[str] | None) -> tuple[i
 def _datasets(words: Sequence[str]) -> list[tuple[str, int, int, bool]]:
     """Return (name, images, classes, augmix) of registered data sets."""
     entries = {entry.name: entry for entry in list_datasets()}
-    paper = list(entries)[:15]  # the first ones are the paper's
-    names: list[str] = []
-    for word in words:
-        names += paper if word == "paper" else [word]
     sizes = []
-    for name in dict.fromkeys(names):
+    for name in dict.fromkeys(words):
         entry = entries.get(name) or find_entry(name)
         if entry is None or entry.test_images is None or entry.classes is None:
             raise unknown("data set", name, entries)

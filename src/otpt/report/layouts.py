@@ -71,7 +71,13 @@ class Reference(ABC):
 
     @abstractmethod
     def tables(
-        self, results: Results, selection: Selection, *, layout: str | None = None, backbone: str | None = None
+        self,
+        results: Results,
+        selection: Selection,
+        *,
+        layout: str | None = None,
+        backbone: str | None = None,
+        number: str | None = None,
     ) -> list[Table]:
         """Return tables of results with the reference's numbers.
 
@@ -81,6 +87,7 @@ class Reference(ABC):
             layout: name of the layout; None for the default.
             backbone: name of the backbone whose numbers are shown, as the reference calls it; None for that of the
                 runs.
+            number: number or name of one of the reference's tables; None for those that share numbers.
 
         Raises:
             OtptError: if the results and the reference share no number.
