@@ -106,6 +106,13 @@ def classifier() -> Classifier:
     return Classifier(tiny_backbone(), "zero-shot", classes=CLASSES, views=2, groups=TREE)
 
 
+def labelled_file() -> Path:
+    """A file of predictions with true labels, in the current folder."""
+    path = Path("labelled.csv")
+    path.write_text("image,label,confidence,truth\na.png,cat,0.9,cat\nb.png,dog,0.6,cat\n", encoding="utf-8")
+    return path
+
+
 def tiny_dataset() -> Dataset:
     sources = [image(i) for i in range(6)]
     return Dataset("tiny", CLASSES, [f"{i}" for i in range(6)], [i % 5 for i in range(6)], sources.__getitem__)
@@ -201,6 +208,7 @@ CALLS: dict[str, dict[str, Any]] = {
     "otpt.evaluation.Evaluation": {"methods": ["zero-shot"], "views": 8},
     "otpt.evaluation.evaluate": {"datasets": tiny_dataset, "out": "run", "methods": ["zero-shot"], "limit": 2},
     "otpt.evaluation.sweep_method": {"method": lambda: otpt.get_method("o-tpt"), "values": {"lambda": ["1", "6"]}},
+    "otpt.bulk.read_labelled": {"file": labelled_file, "labels": None, "truth": None, "method": None},
     "otpt.data.label_studio_dataset": {"path": Path("nowhere.json")},
     "otpt.data.photograph": {"name": "cat"},
     "otpt.evaluation.duration": {"seconds": 3.0},

@@ -161,7 +161,7 @@ def _joined(
         scores = scores[scores["dataset"].isin(of_table) & scores["method"].isin(list(methods))]
         with_prompt = [method for method in methods if method in set(scores["method"])]
         parts.append(make_cells(results.narrow(scores, of_table, with_prompt), groups, METRICS))
-    cells = pd.concat(parts, ignore_index=True).assign(best=False)
+    cells = pd.concat(parts, ignore_index=True).assign(best=False, tie=False)
     cells["paper"] = printed_values(cells, printed, of_table, methods)
     counts = cells.groupby(["dataset", "method", "prompt"])[["value", "paper"]].transform("count")
     cells = cells[(counts["value"] > 0) & (counts["paper"] > 0)]

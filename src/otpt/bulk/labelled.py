@@ -42,7 +42,7 @@ class LabelledPredictions:
 
 @checked
 def read_labelled(
-    file: Path, labels: Path | None = None, *, truth: str | None = None, method: str | None = None
+    file: str | Path, labels: str | Path | None = None, *, truth: str | None = None, method: str | None = None
 ) -> LabelledPredictions:
     """Read a file of predictions with true labels.
 
@@ -52,6 +52,7 @@ def read_labelled(
         truth: column of the true labels; by default one of :data:`TRUTHS`.
         method: name of the method in a file of several.
     """
+    file = Path(file)
     table = _read(file)
     for name in ("label", "confidence"):
         if name not in table:
@@ -63,7 +64,7 @@ def read_labelled(
     if labels is not None:
         if truth is not None:
             raise OtptError("Both a table of labels and a column of the true labels were given; expected one of them.")
-        truths = _joined(table, labels)
+        truths = _joined(table, Path(labels))
     else:
         truths = table[_truth_column(table, truth, file)]
     confidence = pd.to_numeric(table["confidence"], errors="coerce")
