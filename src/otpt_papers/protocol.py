@@ -17,7 +17,7 @@ from otpt.methods import get_method, method_numbers
 from otpt.report import Results
 from otpt.report.selection import AVERAGE
 from otpt.runs import ColumnConfig, DatasetConfig
-from otpt_papers.papers import Paper, table_datasets, user_data_note
+from otpt_papers.papers import OTPT, Paper, table_datasets, user_data_note
 
 _VIEWS = re.compile(r"\bn=(\d+) augmix=(on|off)\b")
 _OWN_MODELS = {"MedCLIP": "medclip:", "PLIP": "hf:vinid/plip", "FPT": "hf:google/vit-base-patch16-384"}
@@ -117,6 +117,8 @@ def _protocol_notes(results: Results, paper: Paper, shown: list[str], prompt: st
     for run in results.runs:
         if run.config.backbone.precision not in _FLOAT32:
             yield f"The towers ran in {run.config.backbone.precision}; the paper's in float16 autocast."
+        if paper.name == OTPT and results.model.startswith(tuple(_OWN_MODELS.values())):
+            continue  # the released code of O-TPT runs CLIP only
         if not run.config.numbers.get("official_precision"):
             yield "Logits and softmax were not rounded to float16 as in the released code (--official-precision)."
         if run.config.numbers.get("features") == "float16":
