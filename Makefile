@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 UV     := 0.13.7
 PINS   := constraints/constraints.txt
 
-.PHONY: help setup demo serve test test-fast test-long lint docs bench bench-quick clean
+.PHONY: help setup demo serve test test-fast test-long rehearse lint docs bench bench-quick clean
 .DEFAULT_GOAL := help
 
 help:           ## show this list
@@ -38,12 +38,17 @@ test-long: setup  ## what takes too long for every change: faults, clusters, bro
 	@$(BIN)/python -m pytest -n auto --dist loadfile -m long
 	@$(BIN)/python -m tests.processors
 
+rehearse: setup ## the paper from an empty disk, with small archives and models (build/rehearsal; some minutes)
+	@rm -rf build/rehearsal && mkdir -p build/rehearsal
+	@$(BIN)/python -W ignore -m tests.rehearsal build/rehearsal
+
 lint: setup     ## ruff, mypy, a strict build of the documentation, generated tables and pages, spelling
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/python docs/tables.py README.md docs/methods.md docs/reference/methods.md --check
 	@$(BIN)/python docs/command_line.py docs/reference/command-line.md --check
+	@$(BIN)/python docs/paper.py --check
 	@$(BIN)/codespell README.md CONTRIBUTING.md CHANGELOG.md SECURITY.md docs/*.md src
 	@$(BIN)/zensical build --strict --clean --config-file mkdocs.yml
 

@@ -23,11 +23,14 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from otpt.arguments import checked
 from otpt.backbones import Backbone
 from otpt.errors import OtptError, unknown
 from otpt.images import ImageSource, UrlLimits
 from otpt.methods import Method, Predictor, Task
 from otpt.methods import Protocol as MethodProtocol
+from otpt.methods.path import PromptGroup
+from otpt.methods.tuner import tune
 from otpt.prediction import Prediction
 from otpt.rejection import Rejector
 from otpt.video import open_still
@@ -72,6 +75,25 @@ class ExplainableClassifier(Protocol):
     def classify_features(
         self, views: Tensor, methods: Sequence[str | Method], /
     ) -> Sequence[Mapping[str, Prediction]]: ...
+
+
+def tuned_text_features(backbone: Backbone, task: Task, protocol: MethodProtocol, views: Tensor) -> dict[str, Floats]:
+    """Return the text features (C, D) under the initial prompt, and after each method has tuned it on an image.
+
+    Args:
+        backbone: the model.
+        task: classes and prompt.
+        protocol: methods that tune the context.
+        views: (V, D) unit features of the image's views, the clean one first.
+    """
+    (group,) = Predictor(backbone, [task], protocol).groups
+    if not isinstance(group, PromptGroup):
+        raise OtptError(f"{protocol.methods[0].name} tunes no context of words; choose tpt, c-tpt or o-tpt.")
+    configs = {method.name: method.tuning(*protocol.place) for method in protocol.methods}
+    scores = tune(group.state, views[None], [config for config in configs.values() if config is not None])
+    features = {"initial prompt": group.state.text_features}
+    features |= {name: scores[config].text_features[0] for name, config in configs.items() if config is not None}
+    return {name: rows.double().cpu().numpy() for name, rows in features.items()}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -139,6 +161,7 @@ class HeatMap:
         return data.getvalue()
 
 
+@checked
 def explain(
     classifier: ExplainableClassifier,
     image: ImageSource,

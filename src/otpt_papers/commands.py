@@ -1,31 +1,30 @@
-"""``otpt reproduce PAPER``: plan or run a paper's tables."""
+"""``otpt reproduce PAPER``: plan or run a paper's tables and figures."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
+import contextlib
+import io
+import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
-from otpt import evaluation
-from otpt.backbones import Backbone
 from otpt.cli import options as o
-from otpt.cli.costs import HERE, predict_cost
-from otpt.cli.evaluate import note_missing_classes
+from otpt.cli.commands import call
+from otpt.cli.costs import GPUS, HERE, feature_bytes, gpu_here, predict_cost
 from otpt.cli.summaries import INCOMPLETE
-from otpt.cli.terminal import command_line, note, print_json, say, terminal_width
+from otpt.cli.terminal import note, print_json, say, words
 from otpt.data import find_entry
-from otpt.errors import OtptError
-from otpt.evaluation import Evaluation, Progress, duration
-from otpt.features import FeatureCache
+from otpt.errors import OtptError, describe_error
 from otpt.methods import Protocol, get_methods
-from otpt.prompts import Prompt
-from otpt.report import Selection, Table, open_results, render
-from otpt.workers import Pool, local_pool
-from otpt_papers.comparison import compare_with_paper
-from otpt_papers.layouts import LAYOUTS
-from otpt_papers.papers import BACKBONES, OTPT
-from otpt_papers.reproduce import STUDIES, Plan, PlannedRun, PlannedTable, evaluate_commands, make_plan
+from otpt.progress import duration
+from otpt_papers.jobs import Exhibit, Job
+from otpt_papers.outcome import write_index
+from otpt_papers.papers import BACKBONES
+from otpt_papers.reproduce import MODELS, Choice, Plan, make_plan
+
+_SMALL = 1_000_000_000
+"""Bytes of features below which the cache is not mentioned."""
 
 
 @o.option_group("Options")
@@ -35,6 +34,7 @@ class PartOptions(o.Options):
     bench: Annotated[bool, o.option("the same plan on the emoji sets with the embedded model")] = False
     data: o.Data = None
     tables: Annotated[o.Several, o.option("only these tables of the paper", metavar="N")] = None
+    figures: Annotated[o.Several, o.option("only these figures of the paper", metavar="N")] = None
     datasets: Annotated[o.Several, o.option("only these data sets", metavar="NAME")] = None
     methods: Annotated[o.Several, o.methods("only these methods of the paper")] = None
     seeds: Annotated[o.Numbers, o.seeds("seeds of the views (default: the paper's number)")] = None
@@ -43,25 +43,98 @@ class PartOptions(o.Options):
     paper_backbone: Annotated[
         tuple[Literal["ViT-B/16", "RN50"], ...] | None, o.option("backbones of the paper (default: both)")
     ] = None
-    out: Annotated[Path | None, o.out("folder of the runs (default: runs/PAPER)", "RUNS")] = None
+    out: Annotated[Path | None, o.out("folder of runs, tables and figures (default: runs/PAPER)", "RUNS")] = None
 
-    def plan(self, paper: str, model: o.ModelOptions) -> Plan:
-        """Return the runs that the tables need."""
-        times_here = model.device in ("auto", "cpu")
-        return make_plan(
-            paper,
-            data=self.data,
-            out=self.out,
-            backbones=self.paper_backbone or BACKBONES,
-            tables=self.tables,
-            datasets=self.datasets,
-            methods=self.methods,
-            seeds=self.seeds,
-            limit=self.limit,
-            model=model.chosen,
-            bench=self.bench,
-            seconds=partial(_seconds, views=self.views) if times_here else None,
-        )
+
+@o.option_group("Weights and checkpoints")
+class CheckpointOptions(o.Options):
+    """Weights that replace the paper's, and files that other authors publish."""
+
+    models: Annotated[
+        o.Several,
+        o.option(f"weights of {', '.join(MODELS)}, as 'otpt models' lists them", metavar="NAME=SPEC"),
+    ] = None
+    context: Annotated[o.Several, o.option("coop=FILE and maple=FILE, for Tables 6 and 7", metavar="NAME=FILE")] = None
+    trained: Annotated[
+        o.Several,
+        o.option(
+            "'baple=FILE;FILE' and 'fpt=FILE;FILE', for Tables 17 and 18 (default: train them)", metavar="NAME=FILE"
+        ),
+    ] = None
+    epochs: Annotated[int | None, o.option("passes of that training (default: the published ones)", at_least=1)] = None
+    shots: Annotated[int | None, o.option("images per class of BAPLe's training (default: 32)", at_least=1)] = None
+
+
+@o.option_group("Machine")
+class MachineOptions(o.Options):
+    """Where it runs."""
+
+    device: o.Device = "auto"
+    precision: o.Precision = "float32"
+    workers: o.Workers = None
+    threads: o.Threads = None
+    hours_on: Annotated[str | None, o.option(f"predict hours on another device: {', '.join(GPUS)}", metavar="NAME")] = (
+        None
+    )
+
+    def words(self, *, workers: bool) -> tuple[str, ...]:
+        """Return the options as words of another command."""
+        options: list[str] = []
+        defaults = MachineOptions()
+        for name in ("device", "precision", "threads", *(("workers",) if workers else ())):
+            value = getattr(self, name)
+            if value != getattr(defaults, name):
+                options += [f"--{name}", str(value)]
+        return tuple(options)
+
+    def place(self) -> str | None:
+        """Return the name of the device for predicted times, or None for a GPU that is not in the table."""
+        if self.hours_on is not None:
+            return self.hours_on
+        return HERE if self.device == "cpu" else gpu_here(self.device)
+
+
+def _cache_words(cache: o.CacheOptions) -> tuple[str, ...]:
+    """Return the options of the cache as words of another command."""
+    defaults = o.CacheOptions()
+    options = ["--cache", str(cache.cache)] if cache.cache is not None else []
+    options += ["--no-cache"] if cache.no_cache else []
+    options += ["--cache-size", f"{cache.cache_size:g}"] if cache.cache_size != defaults.cache_size else []
+    return tuple(options)
+
+
+def _make_plan(
+    paper: str, part: PartOptions, files: CheckpointOptions, machine: MachineOptions, cache: o.CacheOptions
+) -> Plan:
+    """Return the plan that the options choose."""
+    choice = Choice(
+        backbones=part.paper_backbone or BACKBONES,
+        tables=part.tables,
+        figures=part.figures,
+        datasets=part.datasets,
+        methods=part.methods,
+        seeds=part.seeds,
+        limit=part.limit,
+        views=part.views,
+        models=o.pairs(files.models or (), "--models", "RN50=random:RN50"),
+        context=o.pairs(files.context or (), "--context", "coop=model.pth.tar-50"),
+        trained=o.pairs(files.trained or (), "--trained", "fpt=fpt.safetensors"),
+        epochs=files.epochs,
+        shots=files.shots,
+        run_options=(*machine.words(workers=True), *_cache_words(cache)),
+        model_options=machine.words(workers=False),
+    )
+    place = machine.place()
+    if machine.hours_on is not None and place not in (HERE, *GPUS):
+        raise OtptError(f"--hours-on was given {machine.hours_on!r}; expected {HERE} or {', '.join(GPUS)}.")
+    return make_plan(
+        paper,
+        data=part.data,
+        out=part.out,
+        bench=part.bench,
+        choice=choice,
+        seconds=None if place is None else lambda job: _seconds(job, place, part.views),
+    )
 
 
 def reproduce(
@@ -70,162 +143,196 @@ def reproduce(
     *,
     go: Annotated[bool, o.option("run the plan (default: only print it)")] = False,
     part: PartOptions = PartOptions(),
-    workers: o.Workers = None,
-    threads: o.Threads = None,
+    files: CheckpointOptions = CheckpointOptions(),
+    machine: MachineOptions = MachineOptions(),
     json: o.Json = False,
-    model: o.ModelOptions = o.ModelOptions(),
     cache: o.CacheOptions = o.CacheOptions(),
 ) -> int:
-    """Print which runs a paper's tables need, which data are missing, and how long it takes; with --go, run them table
-    by table and print each with the paper's numbers. An interrupted run resumes when the command is repeated.
+    """Print which runs a paper's tables and figures need, what is missing, and how long it takes. With --go, run what
+    is missing, and leave all tables, figures and an index page in one folder. An interrupted command resumes when it
+    is repeated; exit code 3 while something is missing.
 
     otpt reproduce paper
     otpt reproduce paper --tables 2 --datasets dtd pets --data ~/data --go
-    otpt reproduce cots --bench --limit 20 --go
+    otpt reproduce paper --bench --limit 20 --go
     """
-    pool = local_pool(workers, model.device)
-    o.use_threads(threads)
-    plan = part.plan(paper, model)
-    commands = evaluate_commands(plan, data=part.data, views=part.views, limit=part.limit)
+    plan = _make_plan(paper, part, files, machine, cache)
+    _refuse_unused(plan, part, files)
     if not json:
-        _print_plan(plan)
-        print("\nThe same as commands:", *commands, sep="\n  ")
-        print("" if go else "\nAdd --go to run it.", flush=True)
-    tables: list[Table] = []
-    unreadable = 0
+        _print_plan(plan, machine)
+        _note_cache(plan, part.views, cache)
+    problems = plan.missing()
     if go:
-        _check_present(plan, part.limit)
-        runner = _Runner(part, model, pool, threads, cache.open())
-        for planned in plan.tables:
-            runs = [run for run in planned.runs if run.missing is None]
-            unreadable += sum(runner.run(run) for run in runs)
-            shown = _tables(planned, runs, STUDIES[paper]) if runs else []
-            tables += shown
-            if shown and not json:
-                print(f"Table {planned.number}, {planned.backbone}:")
-                print(render(shown, "text", width=terminal_width()), end="")
+        problems = _go(plan, part.out or Path("runs") / paper)
     if json:
-        print_json({"plan": plan.to_dict(), "tables": [table.to_dict() for table in tables], "commands": commands})
-    return INCOMPLETE if unreadable else 0
+        facts = plan.to_dict()
+        print_json({**facts, "missing": problems} if go else facts)
+    elif go:
+        _print_missing(problems, "Missing:")
+    else:
+        _print_missing(problems, "Missing so far:")
+        print("\nAdd --go to run it.", flush=True)
+    return INCOMPLETE if go and problems else 0
 
 
-def _check_present(plan: Plan, limit: int | None) -> None:
-    """Raise if no data set of the plan is present; note classes without images."""
-    present = {run.dataset: run for run in plan.runs if run.missing is None}
-    if not present:
+def _refuse_unused(plan: Plan, part: PartOptions, files: CheckpointOptions) -> None:
+    """Raise for options that no command of the plan uses."""
+    unused: list[str] = [name for name in ("data", "paper_backbone") if part.bench and name in part.given()]
+    unused += [*files.given()] if part.bench else []
+    groups = {job.group for job in plan.jobs}
+    commands = {job.command for job in plan.jobs}
+    backbones = {job.backbone for job in plan.jobs}
+    for option, names, known in (("models", files.models, backbones), ("context", files.context, groups)):
+        unused += [option for name in names or () if name.partition("=")[0] not in known]
+    unused += ["trained" for name in files.trained or () if name.partition("=")[0] not in groups]
+    unused += ["epochs"] if files.epochs is not None and not {("train", "baple"), ("train", "fpt")} & commands else []
+    unused += ["shots"] if files.shots is not None and ("train", "baple") not in commands else []
+    if unused:
         raise OtptError(
-            f"None of the data sets is present: {', '.join(plan.missing)}. Give their folder with --data, or try the "
-            "plan on the emoji sets with --bench."
+            f"--{unused[0].replace('_', '-')} has no effect on this plan, whose runs are {', '.join(sorted(groups))} "
+            f"on {', '.join(sorted(backbones))}; leave it out."
         )
-    note_missing_classes([run.open_dataset() for run in present.values()], limit)
 
 
-class _Runner:
-    """Runs of a plan, each once."""
-
-    def __init__(
-        self,
-        part: PartOptions,
-        model: o.ModelOptions,
-        pool: Pool,
-        threads: int | None,
-        cache: FeatureCache | None,
-    ) -> None:
-        self._part = part
-        self._device = model.device
-        self._pool = pool
-        self._threads = threads
-        self._cache = cache
-        self._done: set[Path] = set()
-        self._load: Callable[..., Backbone] = model.load
-        if pool.inline:  # other processes cannot receive a cached function
-            self._load = lru_cache(maxsize=1)(model.load)
-
-    def run(self, run: PlannedRun) -> int:
-        """Evaluate a run unless it is done already, and return the number of unreadable images."""
-        if run.folder in self._done:
-            return 0
-        self._done.add(run.folder)
-        protocol = Protocol(
-            methods=get_methods(run.methods),
-            views=self._part.views,
-            augmix=run.augmix,
-            official_precision=True,  # the rounding of the official scripts, whose numbers are the paper's
-        )
-        prompts = None if run.prompts is None else tuple(Prompt(words) for words in run.prompts)
-        request = Evaluation(protocol=protocol, prompts=prompts, seeds=run.seeds, limit=self._part.limit)
-        result = evaluation.evaluate(
-            run.open_dataset(),
-            partial(self._load, backbone=run.model),
-            request,
-            out=run.folder,
-            cache=self._cache,
-            pool=self._pool,
-            progress=Progress(log=say) if run.left else None,
-            device=self._device,
-            threads=self._threads,
-            command=command_line(),
-        )
-        return result.unreadable
-
-
-def _tables(table: PlannedTable, runs: Sequence[PlannedRun], paper: str) -> list[Table]:
-    """Return the table in its layout, with the O-TPT paper's numbers; or next to another paper's."""
-    results = open_results([run.folder for run in runs])
-    bench = table.backbone == "bench"
-    selection = Selection(
-        datasets=[run.dataset for run in runs],
-        methods=[name for name in table.methods if name in results.methods],
-        prompt=table.prompt,
-    )
-    with_numbers = paper == OTPT and not bench
-    shown = LAYOUTS[table.layout].tables(results, selection, backbone=table.backbone if with_numbers else None)
-    if paper == OTPT or bench:
-        return shown
+def _go(plan: Plan, folder: Path) -> dict[str, list[str]]:
+    """Run the jobs and make the files; return what is missing, by exhibit."""
+    command = list(words)
+    failures: dict[str, list[str]] = {}
     try:
-        return [*shown, *compare_with_paper(results, paper, backbone=table.backbone, tables=[table.number])]
-    except OtptError as error:
-        note(str(error))
-        return shown
+        for number, job in enumerate(plan.jobs, start=1):
+            if job.can_run and not job.is_done:
+                say(f"{number} of {len(plan.jobs)}: {job.line}")
+                job.error = _call(job.words, job.makes)
+        for exhibit in plan.exhibits:
+            reasons = _make_files(exhibit)
+            if reasons:
+                failures.setdefault(exhibit.name, []).extend(reasons)
+    finally:
+        words[:] = command
+    problems = plan.missing()
+    for name, reasons in failures.items():
+        problems[name] = list(dict.fromkeys([*problems.get(name, []), *reasons]))
+    path = write_index(plan, folder, problems)
+    say(f"tables, figures and commands are in {str(path)!r}")
+    return problems
 
 
-def _seconds(run: PlannedRun, *, views: int) -> float | None:
-    """Estimate the time of the remaining images on this machine, or return None."""
-    entry = find_entry(run.dataset)
-    if run.left is None or entry is None or entry.classes is None or run.model == "pocket":
+def _call(command: Sequence[str], makes: Path) -> str:
+    """Run a command without its output; return why it failed, or ""."""
+    try:
+        makes.absolute().parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.redirect_stdout(io.StringIO()):
+            call(command)
+    except (OtptError, OSError) as error:
+        reason = str(error) if isinstance(error, OtptError) else f"{describe_error(error)}."
+        say(f"failed, the other commands continue: {reason}")
+        return reason
+    return ""
+
+
+def _make_files(exhibit: Exhibit) -> list[str]:
+    """Make the files of a table or figure from what its runs hold; return why one could not be made."""
+    if not any(run.is_dir() for run in exhibit.runs):
+        return [] if exhibit.obstacles() else ["its runs hold nothing yet."]
+    reasons = [f"the runs hold no {name!r}." for name in exhibit.absent_methods()]
+    for command in exhibit.commands():
+        reason = _replace(Path(command[-1]), command)
+        if reason:
+            reasons.append(f"'{shlex.join(('otpt', *command))}' failed: {reason}")
+    return reasons
+
+
+def _replace(file: Path, command: Sequence[str]) -> str:
+    """Run a command that writes a file in place of an earlier one, which stays if it fails; return why, or ""."""
+    earlier = file.with_name(f"{file.name}.earlier")
+    if file.is_file():
+        file.replace(earlier)
+    reason = _call(command, file)
+    if earlier.is_file():
+        if reason:
+            earlier.replace(file)
+        else:
+            earlier.unlink()
+    return reason
+
+
+def _seconds(job: Job, place: str, views: int) -> float | None:
+    """Estimate the time of a job's remaining images on a device, or return None."""
+    if not job.is_run or job.backbone not in BACKBONES or job.left is None:
         return None
-    augmix = entry.augmix if run.augmix is None else run.augmix
-    methods = get_methods(run.methods)
-    return run.left * predict_cost(run.model, methods, HERE, entry.classes, views, augmix).seconds
+    total = 0.0
+    for name in job.present or job.datasets:
+        entry, images = find_entry(name), job.images[name]
+        if entry is None or entry.classes is None or images is None:
+            return None
+        methods = get_methods(job.columns if job.columns and "[" in job.columns[0] else job.methods)
+        try:
+            cost = predict_cost(job.model, methods, place, entry.classes, views, entry.augmix)
+        except OtptError:  # an architecture that open_clip does not have
+            return None
+        total += images * len(job.seeds) * cost.seconds
+    whole = sum(job.images[name] or 0 for name in job.present or job.datasets) * len(job.seeds)
+    return total * job.left / whole if whole else 0.0
 
 
-def _print_plan(plan: Plan) -> None:
-    seen: set[Path] = set()
-    for table in plan.tables:
-        head = f"Table {table.number:<12} {table.layout:<12} {table.backbone:<9}"
-        if table.needs is not None:
-            print(f"{head} needs {table.needs}")
+def _note_cache(plan: Plan, views: int, cache: o.CacheOptions) -> None:
+    """Say how large the features of the plan are, and how to make room for them."""
+    sizes: dict[tuple[str, str, int, bool], float] = {}
+    for job in plan.jobs:
+        if job.backbone not in BACKBONES or not job.is_run:
             continue
-        new = [run for run in table.runs if run.folder not in seen]
-        seen.update(run.folder for run in new)
-        methods = f", {len(table.runs[0].methods)} methods"
-        print(f"{head} {_amount(new, methods) if new else 'made of the runs above'}")
-        for run in new:
-            times = f" × {len(run.seeds)} seeds" if len(run.seeds) > 1 else ""
-            state = "missing" if run.missing else "finished" if run.left == 0 else f"{run.left} to do"
-            print(f"    {run.dataset}: {run.images} images{times}, {state}, in {str(run.folder)!r}")
-    print(f"\nAll together {_amount(plan.runs)}.")
-    if plan.missing:
-        print("\nMissing data sets:")
-        for name, why in plan.missing.items():
-            print(f"  {name}: {why}")
+        for name in job.present or job.datasets:
+            for seed in job.seeds:
+                key = (job.model, name, seed, job.group == "templates")
+                sizes[key] = (job.images[name] or 0) * feature_bytes(job.model, views)
+    needed, bound = sum(sizes.values()), 0 if cache.no_cache else cache.cache_size * 1e9
+    if needed > max(bound, _SMALL):
+        room = f"--cache-size {needed / 1e9 * 1.1:.0f}" + (" (and without --no-cache)" if cache.no_cache else "")
+        note(
+            f"the image features take {needed / 1e9:.0f} GB and the cache is bounded to {bound / 1e9:.0f} GB: without "
+            f"{room}, images that several groups share are encoded again for each"
+        )
+
+
+def _print_plan(plan: Plan, machine: MachineOptions) -> None:
+    names = {id(job): f"[{number}]" for number, job in enumerate(plan.jobs, start=1)}
+    print("Commands:")
+    for job in plan.jobs:
+        state = "done" if job.is_done else job.needs or _amount([job])
+        print(f"{names[id(job)]} {state}\n    {job.line}")
+    print("\nTables and figures:")
+    for exhibit in plan.exhibits:
+        made_of = " ".join(names[id(job)] for job in exhibit.jobs)
+        print(f"  {exhibit.name:<10} {exhibit.backbone:<9} {exhibit.title}, from {made_of}")
+        for command in exhibit.commands()[:1]:
+            print(f"      {shlex.join(('otpt', *command))}")
+        for remark in exhibit.remarks:
+            if remark.startswith("Own"):
+                print(f"      {remark}")
+    place = machine.place()
+    where = "here" if place == HERE else f"on {place}" if place is not None else ""
+    unknown = "; no times are known for this device, see --hours-on" if place is None else ""
+    print(f"\nAll together {_amount(plan.jobs)}{f' {where}' if where else ''}{unknown}. All times are predicted.")
     for why in dict.fromkeys(plan.left_out.values()):
-        names = [name for name, reason in plan.left_out.items() if reason == why]
-        print(f"\nLeft out: {', '.join(names)} ({why}).")
+        methods = [name for name, reason in plan.left_out.items() if reason == why]
+        print(f"Left out: {', '.join(methods)} ({why}).")
 
 
-def _amount(runs: Sequence[PlannedRun], methods: str = "") -> str:
+def _print_missing(problems: dict[str, list[str]], title: str) -> None:
+    if not problems:
+        return
+    by_reason: dict[str, list[str]] = {}
+    for name, reasons in problems.items():
+        for reason in reasons:
+            by_reason.setdefault(reason, []).append(name)
+    print(f"\n{title}")
+    for reason, names in by_reason.items():
+        print(f"- {reason}\n    for {', '.join(names)}")
+
+
+def _amount(jobs: Sequence[Job]) -> str:
     """Describe the number of images to predict and the time, if it is known."""
-    seconds = [run.seconds for run in runs if run.seconds is not None]
-    time = f", about {duration(sum(seconds))} here" if len(seconds) == len(runs) else ""
-    return f"{sum(run.left or 0 for run in runs)} images to predict{methods}{time}"
+    images = sum(job.left or 0 for job in jobs)
+    seconds = [job.seconds for job in jobs if job.seconds is not None]
+    time = f", about {duration(sum(seconds))}" if seconds else ""
+    return f"{images} images to predict{time}" if images or len(jobs) > 1 else "to do"

@@ -6,13 +6,11 @@ classes, averages over exactly the paper's data sets. Other differences are note
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import pandas as pd
 
-from otpt.data import find_entry
 from otpt.errors import OtptError
 from otpt.report import Results, Table
 from otpt.report.results import check_names
@@ -28,10 +26,10 @@ from otpt_papers.papers import (
     table_datasets,
     user_data_note,
 )
+from otpt_papers.protocol import Deviations, find_deviations, is_registered
 from otpt_papers.tables import PaperTable
 
 METRICS = ("accuracy", "ece")
-_VIEWS = re.compile(r"\bn=(\d+) augmix=(on|off)\b")
 
 
 def compare_with_paper(
@@ -63,7 +61,7 @@ def compare_with_paper(
     shown_methods = check_names("method", methods, results.methods)
     prompts = check_names("prompt", None if prompt is None else [prompt], results.prompts)
     by_key = {method_key(method): method for method in shown_methods}
-    strange = [name for name in shown_datasets if not _is_registered(results, name)]
+    strange = [name for name in shown_datasets if not is_registered(results, name)]
     comparable = [name for name in shown_datasets if name not in strange]
     numbers = source.numbers[source.numbers["backbone"] == backbone]
     compared: list[Table] = []
@@ -97,7 +95,11 @@ def _table(
     """Return the table of joined cells, with notes on the protocol, errata and data sets that are not compared."""
     number = str(printed["table"].iloc[0])
     cells, errata = mark_errata(cells, printed, methods)
-    protocol = _notes(results, paper, printed, cells, methods)
+    shown = set(table_datasets(printed) if AVERAGE in set(cells["dataset"]) else cells["dataset"])
+    frame = results.frame[results.frame["dataset"].isin(shown) & results.frame["method"].isin(list(methods))]
+    deviations = find_deviations(results.narrow(frame), paper, printed)
+    cells["difference"] = deviations.difference(cells)
+    protocol = _notes(results, paper, printed, cells, methods, deviations)
     has_prompts = set(cells["prompt"]) != {printed["prompt"].iloc[0]}
     return PaperTable(
         number,
@@ -161,7 +163,6 @@ def _joined(
         parts.append(make_cells(results.narrow(scores, of_table, with_prompt), groups, METRICS))
     cells = pd.concat(parts, ignore_index=True).assign(best=False)
     cells["paper"] = printed_values(cells, printed, of_table, methods)
-    cells["difference"] = cells["value"] - cells["paper"]
     counts = cells.groupby(["dataset", "method", "prompt"])[["value", "paper"]].transform("count")
     cells = cells[(counts["value"] > 0) & (counts["paper"] > 0)]
     order = [*groups]
@@ -181,19 +182,13 @@ def _backbone(results: Results, paper: Paper) -> str:
     return backbone
 
 
-def _is_registered(results: Results, name: str) -> bool:
-    """Return whether a data set of the runs is the registered one, with its classes."""
-    entry = None if results.is_own(name) else find_entry(name)
-    if entry is None or name != entry.name:
-        return False
-    classes = results.configs_of(name)[0].classes
-    # ImageNet's class names come from open_clip, which is slow to import; their number is enough
-    same = entry.names.startswith("imagenet") or sorted(classes) == sorted(entry.class_list().names)
-    return len(classes) == entry.classes and same
-
-
 def _notes(
-    results: Results, paper: Paper, printed: pd.DataFrame, cells: pd.DataFrame, methods: Mapping[str, str]
+    results: Results,
+    paper: Paper,
+    printed: pd.DataFrame,
+    cells: pd.DataFrame,
+    methods: Mapping[str, str],
+    deviations: Deviations,
 ) -> list[str]:
     prompt, backbone = printed["prompt"].iloc[0], printed["backbone"].iloc[0]
     by_source: dict[str, list[str]] = {}
@@ -202,39 +197,8 @@ def _notes(
     notes = [*progress_notes(results), paper.describe(backbone, prompt)]
     words = (f"{', '.join(names)}: {who}" for who, names in by_source.items())
     notes.append(f"Measured: {'; '.join(words)}.")
-    differences = list(dict.fromkeys(_differences(results, paper, table_datasets(printed), cells)))
-    if differences:
-        notes.append(f"The runs differ: {'; '.join(differences)}.")
+    if deviations.notes:
+        notes += deviations.notes
     else:
         notes.append("The runs follow this protocol where stated.")
-    if set(cells["prompt"]) - {prompt}:
-        notes.append(f"The paper's prompt is {prompt!r}.")
     return notes
-
-
-def _differences(results: Results, paper: Paper, datasets: Sequence[str], cells: pd.DataFrame) -> Iterator[str]:
-    """Yield the deviations of the runs from the paper's protocol."""
-    name = results.model
-    if not name.endswith("/openai"):
-        yield f"the model is {name!r}"
-    if paper.seeds is not None and len(results.seeds) != paper.seeds:
-        yield f"{len(results.seeds)} seed{'s' * (len(results.seeds) > 1)} instead of {paper.seeds}"
-    if paper.n_bins is not None and results.n_bins != paper.n_bins:
-        yield f"{results.n_bins} bins instead of {paper.n_bins}"
-    shown = set(cells["dataset"])
-    compared = set(zip(cells["prompt"], cells["method"], strict=True))
-    for dataset in datasets:
-        if dataset not in shown and AVERAGE not in shown:
-            continue
-        entry, images = find_entry(dataset), results.images_of(dataset)
-        if entry is not None and entry.test_images not in {None, images}:
-            yield f"{images} of {entry.test_images} images of {dataset}"
-        for column in (column for config in results.configs_of(dataset) for column in config.columns):
-            views = _VIEWS.search(column.views or "")
-            if views is None or column.key not in compared:
-                continue
-            count, mixed, wanted = int(views[1]), views[2], paper.mixes(dataset)
-            if paper.views is not None and count not in {1, paper.views}:
-                yield f"{count} views instead of {paper.views}"
-            if wanted is not None and count > 1 and (mixed == "on") != wanted:
-                yield f"AugMix {mixed} for {dataset}"

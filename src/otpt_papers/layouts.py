@@ -11,19 +11,22 @@ import pandas as pd
 
 from otpt.errors import OtptError
 from otpt.report import Layout, Results, Selection, Table
+from otpt.report.formats import FLAGS, KEYS, NUMBERS
 from otpt.report.results import check_names
 from otpt.report.selection import AVERAGE, choose, prompt_of
-from otpt.report.tables import interval_note, make_cells, progress_notes, uneven_notes
+from otpt.report.tables import interval_note, make_cells, mark_best, progress_notes, uneven_notes, unmarked_cells
 from otpt_papers.groups import SPLIT_BY, split_groups, splits_of
 from otpt_papers.papers import (
     BACKBONES,
+    OTPT,
     SHIFTS,
+    get_paper,
     layout_tables,
     mark_errata,
     printed_values,
     table_datasets,
-    user_data_note,
 )
+from otpt_papers.protocol import find_deviations
 from otpt_papers.tables import NO_NUMBERS, NOTHING_AT_ALL, PaperTable
 from otpt_papers.titles import DATASETS
 
@@ -74,23 +77,33 @@ class PaperLayout(Layout):
     shifts: bool = False
     needs: str = ""
 
-    def tables(self, results: Results, selection: Selection, *, backbone: str | None = None) -> list[Table]:
+    def tables(
+        self,
+        results: Results,
+        selection: Selection,
+        *,
+        backbone: str | None = None,
+        printed: pd.DataFrame | None = None,
+    ) -> list[Table]:
         """Build the tables of the layout.
 
         Args:
             results: runs of one model.
             selection: what the tables show.
             backbone: backbone of the paper whose printed numbers are added; None for none.
+            printed: the paper's table whose numbers are added; by default, the one of the layout that fits best.
         """
         self.check(results, selection)
         metrics = selection.metric_names(self.metrics)
-        check_names("backbone of the paper", None if backbone is None else [backbone], BACKBONES)
+        if printed is None:
+            check_names("backbone of the paper", None if backbone is None else [backbone], BACKBONES)
         check_names("prompt", None if selection.prompt is None else [selection.prompt], results.prompts)
         methods = self.methods(results, selection.methods)
         tables: list[Table] = []
         for part in self.parts(results, selection, methods):
-            if part.datasets and part.methods:
-                tables.append(self._table(results, part, metrics, backbone, selection.level))
+            shown = part if printed is None else replace(part, printed=printed)
+            if shown.datasets and shown.methods:
+                tables.append(self._table(results, shown, metrics, backbone, selection.level))
         return tables
 
     def check(self, results: Results, selection: Selection) -> None:
@@ -131,9 +144,9 @@ class PaperLayout(Layout):
         order = list(DATASETS)
         return sorted(datasets, key=lambda name: order.index(name) if name in order else len(order))
 
-    def printed_table(self, backbone: str, prompt: str | None) -> pd.DataFrame | None:
-        """Return the paper's table of the layout; of Tables 9 and 10, both of SCE, the one with all data sets."""
-        return _largest(layout_tables(self.name, backbone))
+    def printed_table(self, backbone: str, prompt: str | None, datasets: Sequence[str]) -> pd.DataFrame | None:
+        """Return the paper's table of the layout; of Tables 9 and 10, both of SCE, the one that fits the data sets."""
+        return _best_fit(layout_tables(self.name, backbone), datasets)
 
     def table_title(self, prompt: str | None) -> str:
         """Return the title of a table."""
@@ -151,13 +164,17 @@ class PaperLayout(Layout):
         notes = [*progress_notes(results), *uneven_notes(results)]
         table = PaperTable(self.name, self.table_title(part.prompt), cells, level=level)
         if backbone is not None:
-            printed = part.printed if part.printed is not None else self.printed_table(backbone, part.prompt)
+            printed = (
+                part.printed if part.printed is not None else self.printed_table(backbone, part.prompt, part.datasets)
+            )
             if printed is None:
                 notes.append(_NO_TABLE)
             else:
                 cells, paper_notes = _join(results, cells, printed)
                 notes += paper_notes
                 table = replace(table, cells=cells, paper=str(printed["table"].iloc[0]))
+        elif part.printed is not None:
+            notes += get_paper(OTPT).remarks_on(str(part.printed["table"].iloc[0]))
         if level is not None:
             notes.append(interval_note(level))
         return replace(table, notes=tuple(notes))
@@ -172,10 +189,11 @@ class PromptsLayout(PaperLayout):
         prompts = results.prompts if selection.prompt is None else [selection.prompt]
         return [_prompt_part(results, datasets, methods, prompt) for prompt in prompts]
 
-    def printed_table(self, backbone: str, prompt: str | None) -> pd.DataFrame | None:
-        """Return the paper's table of a prompt."""
+    def printed_table(self, backbone: str, prompt: str | None, datasets: Sequence[str]) -> pd.DataFrame | None:
+        """Return the paper's table of a prompt, whose number of tuned tokens may be another one."""
+        words = None if prompt is None else prompt.partition(" (")[0]
         tables = layout_tables(self.name, backbone)
-        return _largest([table for table in tables if table["prompt"].iloc[0] == prompt])
+        return _best_fit([table for table in tables if table["prompt"].iloc[0] == words], datasets)
 
     def table_title(self, prompt: str | None) -> str:
         """Return the title with the prompt."""
@@ -225,7 +243,14 @@ class GroupsLayout(PaperLayout):
         """Raise for metrics and intervals."""
         _check_plain(self.name, selection)
 
-    def tables(self, results: Results, selection: Selection, *, backbone: str | None = None) -> list[Table]:
+    def tables(
+        self,
+        results: Results,
+        selection: Selection,
+        *,
+        backbone: str | None = None,
+        printed: pd.DataFrame | None = None,
+    ) -> list[Table]:
         """Build the tables of all splits of the data sets; see :meth:`PaperLayout.tables`."""
         self.check(results, selection)
         check_names("backbone of the paper", None if backbone is None else [backbone], BACKBONES)
@@ -242,12 +267,12 @@ class GroupsLayout(PaperLayout):
             notes = progress_notes(results)
             if len(splits) == 1:
                 notes.append("The runs hold no method that adapts nothing, so there is no split at the initial value.")
-            printed = None
-            if backbone is not None and not results.is_own(dataset):
-                printed = self.printed_table(backbone, prompt)
-                if printed is None:
+            of_paper = printed
+            if printed is None and backbone is not None:
+                of_paper = self.printed_table(backbone, prompt, [dataset])
+                if of_paper is None:
                     notes.append(_NO_TABLE)
-            tables += [_group_table(chosen, dataset, split, printed, notes) for split in splits]
+            tables += [_group_table(chosen, dataset, split, of_paper, notes) for split in splits]
         return tables
 
 
@@ -266,8 +291,11 @@ def _prompt_part(results: Results, datasets: Sequence[str], methods: Sequence[st
     return _Part(with_prompt, [name for name in methods if name in set(scores["method"])], prompt)
 
 
-def _largest(tables: Sequence[pd.DataFrame]) -> pd.DataFrame | None:
-    """Return the first table with the most data sets, or None."""
+def _best_fit(tables: Sequence[pd.DataFrame], datasets: Sequence[str]) -> pd.DataFrame | None:
+    """Return the table with exactly these data sets, or else the first one with the most data sets; or None."""
+    for table in tables:
+        if set(table_datasets(table)) == set(datasets):
+            return table
     return max(tables, key=lambda table: len(table_datasets(table)), default=None)
 
 
@@ -278,34 +306,24 @@ def _is_shift(results: Results, dataset: str) -> bool:
 
 
 def _join(results: Results, cells: pd.DataFrame, printed: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
-    """Join the cells of a table with the paper's numbers; return them with notes on what differs."""
-    user_data = [dataset for dataset in results.datasets if results.is_own(dataset)]
-    notes = [user_data_note(dataset) for dataset in user_data if dataset in table_datasets(printed)]
-    prompt = printed["prompt"].iloc[0]
-    if " " in prompt and prompt not in results.prompts:
-        notes.append(f"The paper's prompt is {prompt!r}.")
-    cells, errata = _with_paper(cells, printed, results.datasets, user_data)
-    return cells, [*notes, *errata]
+    """Join the cells of a table with the paper's numbers; return them with notes on what differs.
 
-
-def _with_paper(
-    cells: pd.DataFrame, printed: pd.DataFrame, datasets: Sequence[str], user_data: Sequence[str]
-) -> tuple[pd.DataFrame, list[str]]:
-    """Join cells with the paper's numbers by data set, method and metric; return them with notes on errata.
-
-    Its average is the mean of its values of the same data sets; what it prints as average has a column of its own.
-    User-supplied data have no numbers, whatever they are called.
+    The paper's average is the mean of its values of the same data sets. What it prints as average has a column of its
+    own, if the data sets are those of the paper. Data sets with other images or classes have no numbers.
     """
-    registered = printed[~printed["dataset"].isin(user_data)]
-    cells = cells.assign(paper=printed_values(cells, registered[registered["dataset"] != AVERAGE], datasets))
+    paper = get_paper(OTPT)
+    deviations = find_deviations(results, paper, printed)
+    registered = printed[~printed["dataset"].isin(deviations.strange)]
+    plain = registered[registered["dataset"] != AVERAGE]
+    cells = cells.assign(paper=printed_values(cells, plain, results.datasets))
     averages = cells[cells["dataset"] == AVERAGE].assign(**NOTHING_AT_ALL)
-    notes: list[str] = []
-    if not user_data and len(averages):
+    errata: list[str] = []
+    if len(averages) and set(results.datasets) == set(table_datasets(registered)):
         averages["paper"] = printed_values(averages, printed, [])
-        averages, notes = mark_errata(averages, printed)
-    if len(averages):
+        averages, errata = mark_errata(averages, printed)
         cells = pd.concat([cells, averages.assign(dataset=PRINTED)], ignore_index=True)
-    return cells.assign(difference=cells["value"] - cells["paper"]), notes
+    cells = cells.assign(difference=deviations.difference(cells))
+    return cells, [*deviations.notes, *errata, *paper.remarks_on(str(printed["table"].iloc[0]))]
 
 
 def _group_table(
@@ -314,16 +332,24 @@ def _group_table(
     """Build the table of one data set split into groups, with the ``printed`` numbers if given."""
     frame = split_groups(results, dataset, split)
     groups = {name: [name] for name in dict.fromkeys(frame["dataset"])}
-    cells = make_cells(results.narrow(frame, list(groups)), groups, ("accuracy", "ece"))
-    cells = cells.assign(deviation=np.nan, **NO_NUMBERS)
+    cells = mark_best(unmarked_cells(results.narrow(frame, list(groups)), groups, ("accuracy", "ece")))
+    cells = cells[[*KEYS, *NUMBERS, *FLAGS]].assign(deviation=np.nan, **NO_NUMBERS)
     number = None
+    paper_notes: list[str] = []
     if printed is not None:
-        cells, _ = _with_paper(cells, printed, [dataset], [])
+        paper = get_paper(OTPT)
         number = str(printed["table"].iloc[0])
+        deviations = find_deviations(results, paper, printed)
+        if dataset not in deviations.strange:
+            cells = cells.assign(paper=printed_values(cells, printed, []))
+        comparable = not deviations.other_model and dataset not in deviations.other_images
+        cells = cells.assign(difference=cells["value"] - cells["paper"] if comparable else np.nan)
+        paper_notes = [*deviations.notes, *paper.remarks_on(number)]
     at_value = "its median" if split == "median" else "the initial prompt's value"
     title = f"{dataset}: images split by TPT's mean cosine similarity at {at_value}"
     sizes = "; ".join(_group_sizes(frame, dataset, results.methods[0]))
-    return PaperTable("groups", title, cells, notes=(*notes, f"Sizes of the groups: {sizes}."), paper=number)
+    notes = [*notes, f"Sizes of the groups: {sizes}.", *paper_notes]
+    return PaperTable("groups", title, cells, notes=tuple(notes), paper=number)
 
 
 def _group_sizes(frame: pd.DataFrame, dataset: str, method: str) -> Iterator[str]:

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 from functools import cache
 from importlib import resources
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -56,6 +57,26 @@ class Erratum:
 
 
 @pydantic.dataclasses.dataclass(frozen=True)
+class TableRemark:
+    """A remark that is printed below tables of a paper.
+
+    Attributes:
+        tables: numbers of the tables.
+        kind: "contradiction" of the paper with itself, "own" reading where the paper says nothing, or how the
+            "printed" number is read.
+        text: the remark, without its end.
+    """
+
+    tables: tuple[str, ...]
+    kind: Literal["contradiction", "own", "printed"]
+    text: str
+
+    def __str__(self) -> str:
+        head = {"contradiction": "The paper contradicts itself", "own": "Own reading", "printed": "As printed"}
+        return f"{head[self.kind]}: {self.text}."
+
+
+@pydantic.dataclasses.dataclass(frozen=True)
 class Paper:
     """Source and protocol of a paper's numbers, with None for unstated fields.
 
@@ -74,6 +95,7 @@ class Paper:
         remarks: further sentences.
         not_implemented: methods, or parts of their names, that otpt does not have, and why.
         errata: printed averages that contradict other numbers of the same paper.
+        table_remarks: remarks on single tables.
     """
 
     name: str
@@ -90,6 +112,11 @@ class Paper:
     remarks: tuple[str, ...] = ()
     not_implemented: dict[str, str] = field(default_factory=dict)
     errata: tuple[Erratum, ...] = ()
+    table_remarks: tuple[TableRemark, ...] = ()
+
+    def remarks_on(self, table: str) -> list[str]:
+        """Return the remarks on a table as sentences."""
+        return [str(remark) for remark in self.table_remarks if table in remark.tables]
 
     @property
     def numbers(self) -> pd.DataFrame:

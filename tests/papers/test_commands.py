@@ -19,35 +19,18 @@ def call(capsys: Captured, *words: object) -> tuple[int, str, str]:
 
 
 def test_reproduce_plans_without_data(capsys: Captured) -> None:
-    code, out, _ = call(capsys, "reproduce", "paper", "--tables", "2", "--device", "cuda", "--json")
+    code, out, _ = call(capsys, "reproduce", "paper", "--tables", "2", "--hours-on", "a100", "--json")
+    facts = json.loads(out)
     assert code == 0
-    assert {table["number"] for table in json.loads(out)["plan"]["tables"]} == {"2"}
+    assert {exhibit["name"] for exhibit in facts["exhibits"]} == {"Table 2"}
+    assert all(job["seconds"] > 0 for job in facts["jobs"])
 
 
-@pytest.mark.slow
-def test_reproduce_runs_the_bench(capsys: Captured, tmp_path: Path) -> None:
-    pytest.importorskip("resvg_py")
-    part = (
-        "--tables",
-        "4",
-        "--datasets",
-        "emoji/line",
-        "--methods",
-        "zero-shot",
-        "tpt",
-        "--limit",
-        "3",
-        "--views",
-        "4",
-    )
-    words = ("reproduce", "paper", "--bench", *part, "--go", "--out", tmp_path, "--no-cache")
-    code, out, err = call(capsys, *words)
-    assert code == 0, err
-    assert "Table 4, bench:" in out
-    code, out, _ = call(capsys, *words, "--json")
-    assert code == 0
-    (table,) = json.loads(out)["tables"]
-    assert {cell["method"] for cell in table["cells"]} == {"zero-shot", "tpt"}
+def test_the_cache_is_mentioned_before_it_overflows(capsys: Captured) -> None:
+    words = ("reproduce", "paper", "--tables", "2", "4", "--device", "cuda")
+    _, _, err = call(capsys, *words)
+    assert "--cache-size" in err
+    assert "--cache-size" not in call(capsys, *words, "--cache-size", "200")[2]
 
 
 def test_table_has_the_papers_layouts_and_numbers(capsys: Captured, runs: dict[str, Path]) -> None:
@@ -68,6 +51,12 @@ def test_plot_has_the_papers_figure(capsys: Captured, runs: dict[str, Path], tmp
     ("words", "named"),
     [
         (["reproduce", "papr"], "paper"),
+        (["reproduce", "paper", "--bench", "--data", "."], "--data"),
+        (["reproduce", "paper", "--tables", "2", "--context", "coop=x"], "--context"),
+        (["reproduce", "paper", "--tables", "2", "--models", "PLIP=x"], "--models"),
+        (["reproduce", "paper", "--tables", "2", "--epochs", "3"], "--epochs"),
+        (["reproduce", "paper", "--hours-on", "gpu"], "gpu"),
+        (["table", "A_RUN", "--paper", "otpt:99"], "99"),
         (["table", "A_RUN", "--layout", "mian"], "main"),
         (["table", "A_RUN", "--paper", "cotz"], "cots"),
         (["table", "A_RUN", "--paper", "cots", "--layout", "sce"], "--layout"),

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from otpt.arguments import checked
 from otpt.data.own import read_table
 from otpt.data.sources import image_column
 from otpt.errors import OtptError, cannot_read, unknown
@@ -39,6 +40,7 @@ class LabelledPredictions:
     left_out: int
 
 
+@checked
 def read_labelled(
     file: Path, labels: Path | None = None, *, truth: str | None = None, method: str | None = None
 ) -> LabelledPredictions:

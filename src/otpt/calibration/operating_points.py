@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from otpt.arguments import checked
 from otpt.calibration.arrays import Booleans, Floats
 from otpt.calibration.conformal import check_fraction, find_threshold
 from otpt.errors import OtptError
@@ -78,6 +79,7 @@ class OperatingPoint:
     empirical: Point | None
 
 
+@checked
 def operating_points(
     confidence: Values, correct: Values, *, risks: Sequence[float] = RISKS, guarantee: float = 0.95
 ) -> list[OperatingPoint]:
@@ -97,6 +99,7 @@ def operating_points(
         >>> point.empirical.shown, point.empirical.share, point.guaranteed
         ('0.7000', 0.5, None)
     """
+    risks = list(risks)  # of an array, too
     if not risks:
         raise OtptError("No risk was given; expected one or more, such as 0.05.")
     rows = check_confidence(confidence, correct)
@@ -158,5 +161,3 @@ def shown_threshold(threshold: float, confidence: Floats) -> str:
         if int((confidence > float(text)).sum()) == count:
             return text
     return repr(threshold)
-
-

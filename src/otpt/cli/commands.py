@@ -76,27 +76,32 @@ def all_commands() -> dict[str, dict[str, tuple[str, str]]]:
 
 def run(words: Sequence[str]) -> int:
     """Run a command; a user's mistake gets one line on standard error and exit code 2."""
-    terminal.words[:] = words
     try:
-        commands = {name: entry for members in all_commands().values() for name, entry in members.items()}
-        name, options = _find(words, commands)
-        if not name:
-            print_commands(words[0] if words and not words[0].startswith("-") else "")
-            return 0
-        before_dashes = options[: options.index("--") if "--" in options else None]
-        if any(word in HELP for word in before_dashes):
-            _print_help(name, commands, complete="--help-all" in options)
-            return 0
-        from otpt.cli import app  # with cyclopts, which takes a tenth of a second
-
-        app.commands.update(commands)
-        try:
-            return app.run_command(name, commands[name][0], options)
-        except OtptError as error:
-            say(app.with_options(str(error)))
+        return call(words)
     except OtptError as error:
         say(str(error))
     return 2
+
+
+def call(words: Sequence[str]) -> int:
+    """Run a command and return its exit code; raise :class:`OtptError` for a user's mistake."""
+    terminal.words[:] = words
+    commands = {name: entry for members in all_commands().values() for name, entry in members.items()}
+    name, options = _find(words, commands)
+    if not name:
+        print_commands(words[0] if words and not words[0].startswith("-") else "")
+        return 0
+    before_dashes = options[: options.index("--") if "--" in options else None]
+    if any(word in HELP for word in before_dashes):
+        _print_help(name, commands, complete="--help-all" in options)
+        return 0
+    from otpt.cli import app  # with cyclopts, which takes a tenth of a second
+
+    app.commands.update(commands)
+    try:
+        return app.run_command(name, commands[name][0], options)
+    except OtptError as error:
+        raise OtptError(app.with_options(str(error))) from None
 
 
 def _print_help(name: str, commands: Mapping[str, tuple[str, str]], *, complete: bool) -> None:

@@ -11,6 +11,7 @@ import timeit
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from functools import cache, partial
 from typing import NamedTuple
 
@@ -23,6 +24,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
 from otpt.backbones import pocket, pocket_photo
+from otpt.backbones.open_clip_models import ModelConfig
 from otpt.errors import OtptError, unknown
 from otpt.methods import Method
 from otpt.threads import available_threads, one_thread
@@ -90,12 +92,7 @@ class Counts(NamedTuple):
 @cache
 def count_model(spec: str) -> Counts:
     """Count the operations of both towers on tensors without data."""
-    embedded = _EMBEDDED.get(spec)
-    if embedded is None:
-        config = open_clip.get_model_config(spec.split("/")[0])
-    else:
-        embedded.register_trunk()
-        config = embedded.CONFIG["model_cfg"]
+    config = _model_config(spec)
     if config is None:
         raise OtptError(
             f"The architecture {spec!r} is not known; expected {', '.join(_EMBEDDED)} or a name of open_clip."
@@ -115,6 +112,16 @@ def count_model(spec: str) -> Counts:
     convolutions = sum(count for operator, count in flops.items() if "conv" in str(operator))
     products = sum(flops.values()) - convolutions
     return Counts(products / CHUNK, convolutions / CHUNK, text.get_total_flops() / 40, weights, memory.peak)
+
+
+def _model_config(spec: str) -> ModelConfig | None:
+    """Return open_clip's configuration of a model by its specification, or None for other models."""
+    embedded = _EMBEDDED.get(spec)
+    if embedded is not None:
+        embedded.register_trunk()
+        return deepcopy(embedded.CONFIG["model_cfg"])
+    architecture = spec.removeprefix("random:").split("/")[0]
+    return None if ":" in architecture else open_clip.get_model_config(architecture)
 
 
 @contextmanager
@@ -180,3 +187,21 @@ def measure_core() -> Core:
 def _best(work: Callable[[], object]) -> float:
     """Return the CPU seconds of the fastest round after a warm-up."""
     return max(min(timeit.repeat(work, timer=time.process_time, number=1, repeat=5)[1:]), 1e-9)
+
+
+def feature_bytes(backbone: str, views: int) -> float:
+    """Return the bytes that the features of an image and its gradients take in the cache, by the architecture."""
+    config = _model_config(backbone)
+    if config is None:
+        return 0.0
+    return 4.0 * (views * int(config["embed_dim"]) + 4 * int(config["text_cfg"]["width"]))
+
+
+def gpu_here(device: str) -> str | None:
+    """Return the name in :data:`GPUS` of the GPU that ``device`` means here, ``HERE`` without one, or None."""
+    if device == "auto" and not torch.cuda.is_available():
+        return HERE
+    if not torch.cuda.is_available():
+        return None
+    name = torch.cuda.get_device_name(torch.device("cuda" if device == "auto" else device)).lower().replace(" ", "-")
+    return next((gpu for gpu in GPUS if gpu in name), None)

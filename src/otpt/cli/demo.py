@@ -83,12 +83,12 @@ def demo(
     best = next((name for name in ranked(results, "debiased_ece") if name != BASE), None)
     if best is not None:
         print(textwrap.fill(compare_methods(results, best, BASE)[-1].conclusion, width))
-    save(draw("reliability", results), out / "reliability.png")
+    save(draw("pooled", results), out / "reliability.png")
     write_page(out / "report.html", make_page(results, title=TITLE, command=command_line()))
     _classify_photographs()
     print(f"\nThe comparison took {duration(result.seconds)}. Where to go next:")
     steps = [
-        (f"  {out / 'reliability.png'}", "reliability diagrams"),
+        (f"  {out / 'reliability.png'}", "whether confidences are true, over all sets"),
         (f"  {out / 'report.html'}", "each set, tests, images where methods disagree"),
         (f"  otpt compare {out / 'run'}", "paired tests of two methods"),
     ]

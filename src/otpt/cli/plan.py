@@ -18,7 +18,7 @@ from otpt.threads import available_threads
 
 
 def plan(
-    *what: Annotated[str, o.option("data sets, 'paper' for its 15, or: predict N", metavar="DATASET")],
+    *what: Annotated[str, o.option("data sets, or: predict N", metavar="DATASET")],
     classes: Annotated[
         o.Several, o.option("with 'predict': number of classes, or their names", metavar="N|NAME")
     ] = None,
@@ -26,7 +26,12 @@ def plan(
     seeds: o.Seeds = None,
     backbone: Annotated[str, o.option("an open_clip architecture, pocket or pocket-photo")] = o.DEFAULT_BACKBONE,
     views: Annotated[int, o.setting(Protocol, "views")] = 64,
-    device: Annotated[str, o.option("here, or a GPU such as a100; a wrong name lists all", metavar="NAME")] = "here",
+    device: Annotated[
+        str | None,
+        o.option(
+            "here, or a GPU such as a100; a wrong name lists all (default: here; with 'predict': all)", metavar="NAME"
+        ),
+    ] = None,
     half: Annotated[bool, o.option("half precision on GPUs")] = False,
     json: o.Json = False,
 ) -> int:
@@ -39,15 +44,21 @@ def plan(
     if not what:
         raise OtptError("Nothing to plan: give data sets, such as 'dtd cars', or: predict N --classes C.")
     chosen = get_methods(methods or [DEFAULT_METHOD])
+    if device is not None and device not in (HERE, *GPUS):
+        raise unknown("device", device, (HERE, *GPUS))
     if what[0] == "predict":
         images, count = _predict_size(what, classes)
         sizes = [("images", images, count, True)]
-        devices = (HERE, *GPUS)
+        devices = (HERE, *GPUS) if device is None else (device,)
         view_counts = tuple(dict.fromkeys((1, views, 64)))
     else:
+        if classes is not None:
+            raise OtptError("--classes was given, but data sets have their own; it is for: otpt plan predict N.")
         sizes = _datasets(what)
-        devices = (device,)
+        devices = (device or HERE,)
         view_counts = (views,)
+    if half and devices == (HERE,):
+        raise OtptError("--half is for GPUs; name one with --device, such as --device a100.")
     rows = []
     cells = []
     for name, images, count, augmix in sizes:
@@ -83,12 +94,8 @@ def _predict_size(what: Sequence[str], classes: Sequence[str] | None) -> tuple[i
 def _datasets(words: Sequence[str]) -> list[tuple[str, int, int, bool]]:
     """Return (name, images, classes, augmix) of registered data sets."""
     entries = {entry.name: entry for entry in list_datasets()}
-    paper = list(entries)[:15]  # the first ones are the paper's
-    names: list[str] = []
-    for word in words:
-        names += paper if word == "paper" else [word]
     sizes = []
-    for name in dict.fromkeys(names):
+    for name in dict.fromkeys(words):
         entry = entries.get(name) or find_entry(name)
         if entry is None or entry.test_images is None or entry.classes is None:
             raise unknown("data set", name, entries)

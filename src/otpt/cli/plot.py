@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
@@ -12,16 +13,23 @@ from cyclopts import validators
 from matplotlib.figure import Figure
 
 from otpt.backbones import Backbone, text_encoder
+from otpt.classifier import Classifier
 from otpt.cli import options as o
-from otpt.data import load_dataset
+from otpt.data import load_dataset, stratified
 from otpt.errors import OtptError, unknown
+from otpt.explain import tuned_text_features
+from otpt.methods import get_methods
 from otpt.prompts import Prompt, check_class_names, prompt_encoder, tokenize_prompts
 from otpt.prompts.tokens import whole_context
 from otpt.report import ResultKey, Results
-from otpt.report.figures import draw, draw_similarity, figure_names, pairwise_cosines, save, styled
+from otpt.report.figures import draw, draw_geometry, draw_similarity, figure_names, pairwise_cosines, save, styled
+from otpt.report.results import check_names
 
 SIMILARITY = "similarity"
-_USED_BY = {"sweep": ("metric", "setting"), "templates": ("best",)}
+GEOMETRY = "geometry"
+OF_MODELS = (SIMILARITY, GEOMETRY)
+"""Figures that load a model."""
+_USED_BY = {"sweep": ("metric", "setting"), "heatmap": ("metric",), "templates": ("best",)}
 """Options that only one kind of figure has."""
 
 
@@ -29,7 +37,7 @@ _USED_BY = {"sweep": ("metric", "setting"), "templates": ("best",)}
 class FigureOptions(o.Options):
     """Options of single kinds of figures."""
 
-    metric: Annotated[str | None, o.option("'sweep': metric to draw (default: ece)", metavar="NAME")] = None
+    metric: Annotated[str | None, o.option("'sweep', 'heatmap': metric to draw (default: ece)", metavar="NAME")] = None
     setting: Annotated[str | None, o.option("'sweep': setting to draw it against (default: the first)")] = None
     best: Annotated[int | None, o.option("'templates': number of the most accurate to mark (default: 10)")] = None
 
@@ -55,7 +63,10 @@ class SimilarityOptions(o.Options):
 
 
 def plot(
-    kind: Annotated[str, o.option("reliability, pareto, sweep, similarity …; a wrong name lists all", metavar="KIND")],
+    kind: Annotated[
+        str,
+        o.option("reliability, pooled, overview, sweep, heatmap, similarity …; a wrong name lists all", metavar="KIND"),
+    ],
     /,
     *runs: o.Runs,
     out: Annotated[Path, o.figure("the figure: .png, .svg or .pdf", "--out", "-o")],
@@ -67,23 +78,32 @@ def plot(
     model: o.ModelOptions = o.ModelOptions(),
 ) -> int:
     """Draw a figure of runs. 'similarity' shows cosine similarities of text features, of a run or of any --classes and
-    --prompts without one.
+    --prompts without one; 'geometry' shows text features before and after the methods tuned them on the first image of
+    a run.
 
     otpt plot reliability runs/main --out reliability.png
     otpt plot sweep runs/sweep --metric ece --out sweep.svg
+    otpt plot geometry runs/main --methods c-tpt o-tpt --data ~/data --out geometry.png
     otpt plot similarity --classes cat dog bird --prompts "a photo of a" --out similarity.png
     """
-    kinds = [*figure_names(), SIMILARITY]
+    kinds = [*figure_names(), *OF_MODELS]
     if kind not in kinds:
         raise unknown("kind of figure", kind, kinds)
     options = figure.of(kind)
     results = which.open(runs) if runs or kind != SIMILARITY else None
     if kind == SIMILARITY or results is None:
         drawn = _draw_similarity(results, similarity, which, model, theme)
+    elif kind == GEOMETRY:
+        unused = [name for name in similarity.given() if name != "data"]
+        if unused:
+            raise OtptError(f"--{unused[0]} is for the figure {SIMILARITY!r}, not for {kind!r}; leave it out.")
+        drawn = _draw_geometry(results, similarity.data, which, model, theme)
     else:
         unused = [*similarity.given(), *(["backbone"] if model != o.ModelOptions() else [])]
         if unused:
-            raise OtptError(f"--{unused[0]} is for the figure {SIMILARITY!r}, not for {kind!r}; leave it out.")
+            raise OtptError(
+                f"--{unused[0]} is for the figures {' and '.join(OF_MODELS)}, not for {kind!r}; leave it out."
+            )
         drawn = draw(
             kind,
             results,
@@ -119,6 +139,40 @@ def _draw_similarity(
     with styled(theme):
         note = f"{backbone.name}, {len(names)} classes{explanation}"
         return draw_similarity(cosines, labels, title=title, note=note)
+
+
+def _draw_geometry(
+    results: Results, root: Path | None, which: o.SelectionOptions, model: o.ModelOptions, theme: str
+) -> Figure:
+    """Tune the prompt on the first image of a run again, and draw the text features."""
+    dataset_name = check_names("data set", which.datasets, results.datasets)[0]
+    config = results.configs_of(dataset_name)[0]
+    names = check_names("method", which.methods, results.methods)
+    methods = [method for method in get_methods(names) if method.tunes]
+    if not methods:
+        raise OtptError(f"None of {', '.join(names)} tunes a prompt; choose methods with --methods.")
+    key = results.first_key(dataset_name, methods[0].name)
+    dataset = stratified(load_dataset(config.source or dataset_name, root=root))
+    recipes = [column.views for column in config.columns if column.key == (key.prompt, key.method)]
+    stored = re.search(r"\bn=(\d+) augmix=(on|off)\b", recipes[0] or "")
+    classifier = Classifier(
+        _load_backbone(results, model),
+        classes=config.classes,
+        prompt=Prompt(key.prompt),
+        method=methods[0],
+        views=int(stored[1]) if stored else 64,
+        augmix=stored is not None and stored[2] == "on",
+        seed=key.seed,
+        family=config.family or None,
+        allow_duplicates=True,
+    )
+    views = classifier.encode_views(dataset.source(0))
+    features = tuned_text_features(
+        classifier.backbone, classifier.task, classifier.protocol.replace(methods=methods), views
+    )
+    note = f"{results.model}, image {dataset.ids[0]!r}, prompt {key.prompt!r}, {len(config.classes)} classes"
+    with styled(theme):
+        return draw_geometry(features, title=dataset_name, note=note)
 
 
 def _class_names(

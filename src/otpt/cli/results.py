@@ -115,9 +115,9 @@ class PaperOptions(o.Options):
     paper: Annotated[
         o.Several,
         o.option(
-            "add a paper's numbers, by default O-TPT's; a wrong name lists all",
+            "add a paper's numbers, by default O-TPT's, or one table of it, such as otpt:9; a wrong name lists all",
             consume_multiple=(0, 1),
-            metavar="[NAME]",
+            metavar="[NAME[:TABLE]]",
         ),
     ] = None
     paper_backbone: Annotated[
@@ -129,7 +129,13 @@ class PaperOptions(o.Options):
         """Return the published numbers, or None if no option asks for them."""
         if self.paper is None and self.paper_backbone is None:
             return None
-        return get_reference(self.paper[0] if self.paper else None)
+        name = self.paper[0].partition(":")[0] if self.paper else ""
+        return get_reference(name or None)
+
+    @property
+    def number(self) -> str | None:
+        """The one table of the paper that was asked for."""
+        return self.paper[0].partition(":")[2] or None if self.paper else None
 
 
 def table(
@@ -162,7 +168,7 @@ def table(
     if reference is None:
         tables = chosen.tables(results, selection)
     else:
-        tables = reference.tables(results, selection, layout=layout, backbone=paper.paper_backbone)
+        tables = reference.tables(results, selection, layout=layout, backbone=paper.paper_backbone, number=paper.number)
     write_text(render(tables, form, width=terminal_width() if out is None else None), out)
     return say_in_progress(results.runs)
 

@@ -17,6 +17,7 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple, cast
 from urllib.parse import unquote
 
+from otpt.arguments import checked
 from otpt.data.classes import ClassList
 from otpt.data.dataset import Dataset
 from otpt.data.own import YES_OR_NO, ReaderTable, origin_of, own_dataset, read_table, resolve_labels
@@ -62,6 +63,7 @@ def is_label_studio(path: Path) -> bool:
     return {"annotation_id", "lead_time"} <= head
 
 
+@checked
 def label_studio_dataset(
     path: Path, classes: ClassList | None = None, *, root: Path | None = None, multi_label: bool = False
 ) -> Dataset:

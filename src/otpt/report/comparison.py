@@ -192,9 +192,7 @@ def compare_methods(
     Returns:
         A comparison for each data set, and one over all if there are several.
     """
-    return compare_with_others(
-        results, a, [b], datasets=datasets, prompt=prompt, resamples=resamples, level=level
-    )
+    return compare_with_others(results, a, [b], datasets=datasets, prompt=prompt, resamples=resamples, level=level)
 
 
 def compare_with_others(
@@ -233,7 +231,7 @@ def _corrected(comparisons: Sequence[Comparison]) -> list[Comparison]:
     for comparison in comparisons:
         family = [other for other in comparisons if other.dataset == comparison.dataset]
         differences = dict(comparison.differences)
-        for metric, result in comparison.differences.items():
+        for metric in comparison.differences:
             corrected = correct_family([other.differences[metric] for other in family])
             differences[metric] = corrected[family.index(comparison)]
         changed.append(replace(comparison, differences=differences))

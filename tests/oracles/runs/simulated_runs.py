@@ -10,7 +10,8 @@ import numpy as np
 from oracles.models.tiny import tiny_backbone
 
 from otpt.backbones import Backbone
-from otpt.data import Dataset
+from otpt.data import Dataset, find_entry
+from otpt.data.dataset import Conventions
 from otpt.evaluation import Evaluation
 from otpt.evaluation.evaluator import dataset_configs, run_config
 from otpt.methods import Output
@@ -41,6 +42,22 @@ def simulated_dataset(name: str, classes: int = 20, images: int = 200) -> Datase
         ids=[f"{name}/{i:05d}.jpg" for i in range(images)],
         labels=[i % classes for i in range(images)],
         images=lambda index: b"",
+    )
+
+
+def registered(name: str, images: int = 20, *, official_names: bool = False, augmix: bool = True) -> Dataset:
+    """A data set with the registered classes, and so many images that are never read."""
+    entry = find_entry(name)
+    assert entry is not None
+    names = list(entry.class_list(official_names=official_names).names)
+    found = simulated_dataset(name, len(names), images)
+    return Dataset(
+        name,
+        names,
+        ids=found.ids,
+        labels=found.labels,
+        images=lambda index: b"",
+        conventions=Conventions(family=entry.family, augmix=augmix),
     )
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from otpt.arguments import checked
 from otpt.errors import unknown
 
 _FOLDER = Path(__file__).parent
 
 
+@checked
 def photograph(name: str) -> Path:
     """Return the path of a photograph that ships with the package.
 

@@ -16,6 +16,8 @@ from otpt.report.rows import init_cosine, mean_cosines
 Floats = npt.NDArray[np.float64]
 MAX_PROMPTS = 24
 _FEWEST = 3
+_ARROW = 0.25
+"""Length of the longest arrow of 'geometry', as a fraction of half the panel."""
 
 
 def draw_cosine(results: Results) -> Figure:
@@ -120,6 +122,72 @@ def draw_similarity(cosines: Mapping[str, Floats], labels: Mapping[str, str], *,
     axes.set_ylim(0)
     axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), handlelength=3.2, labelspacing=0.8)
     style.footnote(figure, f"markers: the peak, and on the axis the mean; {note}")
+    return figure
+
+
+def draw_geometry(features: Mapping[str, Floats], *, title: str, note: str) -> Figure:
+    """Draw text features before and after test-time tuning: in a plane, their angles, and their dispersion.
+
+    Args:
+        features: by method, unit rows (C, D); the first are those of the initial prompt.
+        title: name of the data set.
+        note: further words below the figure.
+    """
+    if len(features) < 2:
+        raise OtptError("The figure 'geometry' needs a method that tunes the prompt; choose some with --methods.")
+    names = list(features)
+    before = features[names[0]]
+    figure, axes = style.panels(len(names) - 1 + 2, size=(2.6, 2.6), across=len(names) + 1)
+    centre = before.mean(axis=0)
+    plane = np.linalg.svd(before - centre, full_matrices=False)[2][:2]
+    looks = dict(zip(names, style.looks(names).values(), strict=True))
+    places = {name: (rows - centre) @ plane.T for name, rows in features.items()}
+    limit = 1.1 * max(float(np.abs(place).max()) for place in places.values())
+    moves = {name: place - places[names[0]] for name, place in places.items()}
+    longest = max(float(np.linalg.norm(move, axis=1).max()) for move in moves.values())
+    factor = max(round(_ARROW * limit / max(longest, 1e-9)), 1)
+    for panel, name in zip(axes, names[1:], strict=False):
+        panel.quiver(
+            *places[names[0]].T,
+            *(factor * moves[name]).T,
+            angles="xy",
+            scale_units="xy",
+            scale=1,
+            width=0.005,
+            color=looks[name].colour,
+            zorder=3,
+        )
+        panel.scatter(places[names[0]][:, 0], places[names[0]][:, 1], s=7, color=style.GREY, alpha=0.6)
+        across, up = places[name].mean(axis=0)
+        panel.scatter(across, up, s=60, marker="+", color=looks[name].colour)
+        panel.set(xlim=(-limit, limit), ylim=(-limit, limit), aspect="equal", title=style.short(name))
+        panel.set(xlabel="first direction", ylabel="second direction")
+    angles_panel, dispersion_panel = axes[len(names) - 1], axes[len(names)]
+    for name, rows in features.items():
+        angles = np.degrees(np.arccos(np.clip(pairwise_cosines(rows), -1.0, 1.0)))
+        counts, edges = np.histogram(angles, 60, density=True)
+        look = looks[name]
+        angles_panel.stairs(counts, edges, color=look.colour, label=f"{style.short(name)}, mean {angles.mean():.2f}°")
+        distance = np.linalg.norm(rows - rows.mean(axis=0), axis=1)
+        cosines = rows @ rows.T
+        np.fill_diagonal(cosines, -1.0)
+        nearest = np.degrees(np.arccos(np.clip(cosines.max(axis=1), -1.0, 1.0)))
+        label = f"{style.short(name)}, mean distance {distance.mean():.4f}"
+        dispersion_panel.scatter(distance, nearest, s=7, color=look.colour, marker=look.marker, alpha=0.3)
+        centre_of = (float(distance.mean()), float(nearest.mean()))
+        dispersion_panel.scatter(
+            *centre_of, s=60, color=look.colour, marker=look.marker, edgecolor=style.ink(), zorder=4, label=label
+        )
+    angles_panel.set(xlabel="angle between two text features, degrees", ylabel="density", title="angles")
+    dispersion_panel.set(xlabel="distance from the centroid", ylabel="angle to the nearest feature, degrees")
+    dispersion_panel.set_title("dispersion")
+    for panel in (angles_panel, dispersion_panel):
+        panel.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), fontsize=6.5)
+    words = (
+        f"arrows: how each class moves from the initial prompt (grey), {factor} times as long, in the plane of the "
+        "initial features' two largest directions; +: centroid; large markers: means"
+    )
+    style.footnote(figure, f"{title}; {words}; {note}")
     return figure
 
 
