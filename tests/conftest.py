@@ -24,6 +24,12 @@ if THREADS or "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", str(THREADS or 1))
 
 
+@pytest.fixture(autouse=True)
+def no_first_log_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Logs begin after a minute: what a command prints does not depend on how busy the machine is."""
+    monkeypatch.setattr("otpt.progress.FIRST_SECONDS", ())
+
+
 @pytest.fixture
 def registries() -> Iterator[None]:
     """Restore the registries of functions after the test."""

@@ -22,7 +22,7 @@ import pandas as pd
 import pytest
 import torch
 import torch.nn.functional as F
-from oracles.data.images import image
+from oracles.data.images import image, turned
 from oracles.fields import Case, other_values, same, toml_text, values_to_try
 from oracles.methods.inputs import CLASSES, other_input, with_inputs
 from oracles.models.tiny import tiny_backbone
@@ -40,8 +40,8 @@ from otpt.methods.few_shot import EXAMPLE_INITS
 from otpt.records import Frozen
 from otpt.registry import INITS, OBJECTIVES, Preparation
 
-IMAGES = [image(seed) for seed in range(8)]
-OTHER_IMAGES = [image(seed) for seed in range(100, 140)]
+IMAGES = [turned(image(0)), *(image(seed) for seed in range(1, 8))]
+OTHER_IMAGES = [turned(image(seed)) if seed == 120 else image(seed) for seed in range(100, 140)]
 
 RECORDS = (Task, Protocol, Decision)
 Results = list[Any] | dict[str, Any]
@@ -152,6 +152,7 @@ CASES = {
     "reject": Case(True),
     "reject_threshold": Case(50.0, {"reject": True}),
     "threshold": Case(1.0, {"groups": GROUPS}),
+    "within": Case("pets", {"groups": GROUPS}),
 }
 """Fields that need other fields, or whose values are not evident from their types."""
 
@@ -284,7 +285,7 @@ def test_several_methods_all_run_or_are_refused(question: str) -> None:
 # ---- fields of an evaluation ----------------------------------------------------------------------------------------
 
 RUN: dict[str, Any] = {"method": "mean-probability", "views": 4}
-REFUSED_IN_EVALUATIONS = {"dataset", "stream_length", "threshold"}
+REFUSED_IN_EVALUATIONS = {"dataset", "stream_length", "threshold", "within"}
 """Fields of Protocol and Decision that the data set determines, or that no row has."""
 ONLY_IN_CONFIG = {"memory_budget"}
 """Fields that need not change a row; the configuration of the run shows them."""
@@ -292,7 +293,7 @@ ONLY_IN_CONFIG = {"memory_budget"}
 
 def dataset(count: int = 12) -> Dataset:
     """Images in memory."""
-    images = [image(seed) for seed in range(count)]
+    images = [turned(image(0)), *(image(seed) for seed in range(1, count))]
     labels = [i % len(CLASSES) for i in range(count)]
     return Dataset("tiny", CLASSES, ids=[f"p/{i}" for i in range(count)], labels=labels, images=images.__getitem__)
 

@@ -19,8 +19,8 @@ import pytest
 SOURCE = Path(__file__).resolve().parent.parent / "src"
 
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("_version", "errors", "arrays", "files", "threads", "transfers", "progress", "records"),
-    ("plugins", "registry", "images", "folders", "labels", "plots", "views", "metrics"),
+    ("_version", "escapes", "errors", "arguments", "arrays", "files", "threads", "transfers", "progress", "records"),
+    ("plugins", "registry", "images", "folders", "video", "labels", "plots", "views", "metrics"),
     ("objectives", "backbones"),
     ("features", "prompts", "calibration", "rejection", "groups"),
     ("methods",),

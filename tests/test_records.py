@@ -134,6 +134,8 @@ def decisions(draw: st.DrawFn, files: bool = True, **fixed: Any) -> Decision:
     if fields["reject"]:
         default = st.none() if fields["reject"] is True else st.nothing()
         fields["reject_threshold"] = draw(st.floats(-9, 9) | default)
+    if kind == "with its own coverage" or not {"coverage", "risk"}.isdisjoint(fields):
+        fields["within"] = None  # a guarantee is for all classes
     return Decision(**fields)
 
 
@@ -144,7 +146,7 @@ def evaluations(draw: st.DrawFn) -> Evaluation:
     prompts = st.none() | st.lists(PROMPTS, min_size=1, max_size=3, unique_by=lambda prompt: prompt.name)
     seeds = st.lists(st.integers(), min_size=1, max_size=3, unique=True)
     fields = {**plain_fields(Evaluation), "prompts": prompts, "seeds": seeds}
-    decision = draw(decisions(files=False, threshold=0.5))
+    decision = draw(decisions(files=False, threshold=0.5, within=None))
     return Evaluation(protocol=protocol, decision=decision, **draw(st.fixed_dictionaries({}, optional=fields)))
 
 

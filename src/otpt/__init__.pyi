@@ -41,6 +41,8 @@ from .methods import (
 )
 from .prediction import Failure, Prediction, Predictions
 from .prompts import Prompt
+from .report.pictures import plot
+from .video import Frames
 from .views import ViewRecipe
 
 __all__ = [
@@ -48,6 +50,7 @@ __all__ = [
     "Classifier",
     "Decision",
     "Failure",
+    "Frames",
     "Method",
     "OtptError",
     "Prediction",
@@ -84,6 +87,7 @@ __all__ = [
     "objective",
     "objectives",
     "pipeline",
+    "plot",
     "prompts",
     "report",
     "runs",

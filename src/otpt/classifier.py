@@ -26,15 +26,16 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from otpt.arguments import checked
 from otpt.arrays import Array, as_tensor
 from otpt.backbones import Backbone, as_backbone, load_backbone, open_clip_tags
 from otpt.calibration import Calibrated, Calibration, fit_calibration, fit_label_calibration
-from otpt.decision import CalibrationSource, Decision
+from otpt.decision import CALIBRATED_FIELDS, CalibrationSource, Decision
 from otpt.errors import OtptError
 from otpt.explain import HeatMap
 from otpt.explain import explain as explain_label
 from otpt.export import export_onnx
-from otpt.features.inputs import image_inputs, is_one_image
+from otpt.features.inputs import count_images, image_inputs, is_one_image
 from otpt.features.pipeline import FeaturePipeline, ImageTask, embed
 from otpt.files import Json
 from otpt.images import LIMITS, ImageSource, UrlLimits
@@ -55,12 +56,16 @@ from otpt.methods import (
     text_state,
 )
 from otpt.prediction import Failure, Prediction, Predictions, make_predictions
+from otpt.progress import Progress, as_progress
 from otpt.prompts import Prompt, Templates, TextFeatures
-from otpt.records import Frozen, sort_keywords
+from otpt.records import Frozen, one_or_several, sort_keywords
+from otpt.rejection import Rejection
 from otpt.views import ViewRecipe
 
 _MAX_PREDICTORS = 8
-"""Maximum number of cached predictors, one per task and tuple of methods."""
+"""Maximum number of cached predictors."""
+_PredictorKey = tuple[Task | None, tuple[Method, ...], Protocol, Rejection | None]
+"""Task (None for the classifier's own), methods, protocol and rejection of a predictor."""
 
 OneImage = str | bytes | PathLike[str] | Image.Image
 """Images that cannot be mistaken for several."""
@@ -72,6 +77,8 @@ BACKBONE_OPTIONS = tuple(
 """Keywords of :func:`load` that are passed to :func:`otpt.backbones.load_backbone`."""
 CandidateLabels = str | Sequence[str] | Sequence[Sequence[str]]
 Errors = Literal["raise", "return"]
+Shown = bool | Progress | None
+"""Whether and how progress is shown; see :func:`otpt.progress.as_progress`."""
 _PLOTTED = 100
 """Number of images of a call that predictions can show again; further ones are released."""
 
@@ -131,7 +138,7 @@ class Classifier:
         self._task = self._initial_task
         self._default_methods: tuple[Method, ...] = ()  # of the task with classes
         self._lock = threading.RLock()
-        self._predictors: OrderedDict[tuple[Task | None, tuple[Method, ...]], Predictor] = OrderedDict()
+        self._predictors: OrderedDict[_PredictorKey, Predictor] = OrderedDict()
         self._calibrations: dict[str, Calibrated] = {}
         protocol = self.protocol.for_task(self.task)
         check_fit(self.backbone, Task(), protocol, protocol.methods[:1], texts=False, trained=False)
@@ -145,10 +152,7 @@ class Classifier:
         declared = getattr(type(self), name, None)
         settable = declared.fset is not None if isinstance(declared, property) else name in vars(self)
         if "_ready" in vars(self) and not settable:
-            raise AttributeError(
-                f"The attribute {name!r} of a Classifier cannot be set; give settings to otpt.load or Classifier(…), "
-                "classes to set_classes, and calibrations to use_calibrations."
-            )
+            raise AttributeError(f"The attribute {name!r} of a Classifier cannot be set; {_way_to_set(name)}.")
         super().__setattr__(name, value)
 
     @property
@@ -182,7 +186,6 @@ class Classifier:
         with self._lock:
             self._protocol = protocol
             self._default_methods = resolved.methods[:1]
-            self._predictors.clear()
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -232,6 +235,7 @@ class Classifier:
     def __setstate__(self, state: dict[str, object]) -> None:
         vars(self).update(state, _lock=threading.RLock(), _predictors=OrderedDict())
 
+    @checked
     def set_classes(
         self,
         names: Sequence[str] | Mapping[str, str | Sequence[str]] | None = None,
@@ -242,6 +246,7 @@ class Classifier:
         text_features: Tensor | None = None,
         groups: Mapping[str, object] | str | Path | None = None,
         examples: Mapping[str, Sequence[ImageSource]] | str | Path | None = None,
+        progress: Shown = None,
     ) -> Classifier:
         """Set the classes, compute their text features and return the classifier.
 
@@ -260,6 +265,7 @@ class Classifier:
             examples: {class name: images}, or a folder with one sub-folder per class; changes the default method to
                 ``gda``. Classes with examples are known by them, and by their names too if each class has examples;
                 the others are known by their names. See :mod:`otpt.methods.few_shot`.
+            progress: of encoding the examples, as for :meth:`predict`.
         """
         changes: dict[str, object] = {
             "classes": () if names is None else names,
@@ -270,14 +276,71 @@ class Classifier:
         changes |= {name: value for name, value in texts.items() if value is not None}
         if allow_duplicates is not None:
             changes["allow_duplicates"] = allow_duplicates
-        self._set(_with_classes(self._initial_task, changes))
+        self._set(_with_classes(self._initial_task, changes), progress)
         return self
+
+    def replace(self, **fields: object) -> Classifier:
+        """Return a classifier with other fields, which shares the model and, where they stay the same, text features.
+
+        Args:
+            fields: fields of :class:`~otpt.Protocol` and :class:`~otpt.Decision`, such as ``views=16`` or
+                ``coverage=0.9``. Classes and texts are set with :meth:`set_classes`.
+
+        Example:
+            >>> import otpt
+            >>> clf = otpt.load("pocket", device="cpu", classes=["cat", "dog"])
+            >>> clf.replace(views=16).recipe.n_views
+            16
+        """
+        methods = fields.get("method", fields.get("methods"))
+        _refuse_several_methods(fields)
+        accepted = None if methods is None else get_methods(cast(Sequence[str], one_or_several(methods)))
+        clf = self._for_call(fields, accepted)
+        return self._copy(self._protocol, self._decision, self._calibrations) if clf is self else clf
+
+    def _for_call(self, fields: Mapping[str, object], methods: tuple[Method, ...] | None) -> Classifier:
+        """Return the classifier with other fields of protocol and decision, for one call with ``methods``."""
+        if not fields:
+            return self
+        for name in fields:
+            if name in Task.keywords():
+                raise OtptError(
+                    f"{name} says what is asked, which one call does not change; call set_classes(…), or pass "
+                    "candidate_labels=[…]."
+                )
+        of_protocol, of_decision = sort_keywords(fields, (Protocol, Decision))
+        refuse_no_methods(of_protocol)
+        protocol, decision = _changed(self._protocol, of_protocol), _changed(self._decision, of_decision)
+        assert isinstance(protocol, Protocol)
+        assert isinstance(decision, Decision)
+        used = methods or protocol.for_task(self._task).methods[:1]
+        if not {"calibration", "calibrations"}.isdisjoint(of_decision):
+            calibrations = decision.by_method(used)
+        else:
+            calibrations = {one.calibration.method: one for one in decision.calibrated}
+        for name in CALIBRATED_FIELDS:
+            missing = [method.name for method in used if method.name not in calibrations]
+            if missing and of_decision.get(name) is not None:
+                raise OtptError(
+                    f"{name} is set, but the method {missing[0]!r} has no calibration; call calibrate(images, labels) "
+                    f"with it, or pass a method that has one: {', '.join(calibrations) or 'none has'}."
+                )
+        decision.check_task(self._task)
+        return self._copy(protocol, decision, calibrations)
+
+    def _copy(self, protocol: Protocol, decision: Decision, calibrations: Mapping[str, Calibrated]) -> Classifier:
+        """Return a copy with other records, which shares the model and the cached predictors."""
+        clf = object.__new__(type(self))
+        vars(clf).update(vars(self), _protocol=protocol, _decision=decision, _calibrations=dict(calibrations))
+        if self._task.classes:
+            vars(clf)["_default_methods"] = protocol.for_task(self._task).methods[:1]
+        return clf
 
     def to(self, device: str | torch.device) -> Classifier:
         """Move the model to a device and return the classifier."""
         with self._lock:
             self.backbone = self.backbone.to(device)
-            self._predictors.clear()
+            self._predictors = OrderedDict()
         return self
 
     @overload
@@ -289,6 +352,8 @@ class Classifier:
         hypothesis_template: str | None = ...,
         method: str | Method | None = ...,
         errors: Literal["raise"] = ...,
+        progress: Shown = ...,
+        **fields: object,
     ) -> Prediction: ...
 
     @overload
@@ -300,6 +365,8 @@ class Classifier:
         hypothesis_template: str | None = ...,
         method: str | Method | None = ...,
         errors: Literal["return"],
+        progress: Shown = ...,
+        **fields: object,
     ) -> Prediction | Failure: ...
 
     @overload
@@ -311,6 +378,8 @@ class Classifier:
         hypothesis_template: str | None = ...,
         method: str | Method | None = ...,
         errors: Errors = ...,
+        progress: Shown = ...,
+        **fields: object,
     ) -> Prediction | Failure | Predictions: ...
 
     @overload
@@ -322,6 +391,8 @@ class Classifier:
         hypothesis_template: str | None = ...,
         method: str | Method | None = ...,
         errors: Literal["raise"] = ...,
+        progress: Shown = ...,
+        **fields: object,
     ) -> Predictions[Prediction]: ...
 
     @overload
@@ -333,8 +404,11 @@ class Classifier:
         hypothesis_template: str | None = ...,
         method: str | Method | None = ...,
         errors: Errors,
+        progress: Shown = ...,
+        **fields: object,
     ) -> Predictions: ...
 
+    @checked
     def __call__(
         self,
         images: object,
@@ -343,6 +417,8 @@ class Classifier:
         hypothesis_template: str | None = None,
         method: str | Method | None = None,
         errors: Errors = "raise",
+        progress: Shown = None,
+        **fields: object,
     ) -> Prediction | Failure | Predictions | Predictions[Prediction]:
         """Predict with the arguments of Hugging Face's pipeline; see :meth:`predict`.
 
@@ -351,12 +427,15 @@ class Classifier:
         lists gives the classes of each image; methods that tune no context encode each distinct text once. A
         :class:`Prediction` is a sequence like the pipeline's result, best label first.
         """
-        return self.predict(
-            cast(ArrayImage, images),
+        predict: Callable[..., Prediction | Failure | Predictions] = self.predict  # it validates the fields
+        return predict(
+            images,
             method=method,
             errors=errors,
             candidate_labels=candidate_labels,
             hypothesis_template=hypothesis_template,
+            progress=progress,
+            **fields,
         )
 
     @overload
@@ -370,6 +449,8 @@ class Classifier:
         errors: Literal["raise"] = ...,
         candidate_labels: CandidateLabels | None = ...,
         hypothesis_template: str | None = ...,
+        progress: Shown = ...,
+        **fields: object,
     ) -> Prediction: ...
 
     @overload
@@ -383,6 +464,8 @@ class Classifier:
         errors: Literal["return"],
         candidate_labels: CandidateLabels | None = ...,
         hypothesis_template: str | None = ...,
+        progress: Shown = ...,
+        **fields: object,
     ) -> Prediction | Failure: ...
 
     @overload
@@ -396,6 +479,8 @@ class Classifier:
         errors: Errors = ...,
         candidate_labels: CandidateLabels | None = ...,
         hypothesis_template: str | None = ...,
+        progress: Shown = ...,
+        **fields: object,
     ) -> Prediction | Failure | Predictions: ...
 
     @overload
@@ -409,6 +494,8 @@ class Classifier:
         errors: Literal["raise"] = ...,
         candidate_labels: CandidateLabels | None = ...,
         hypothesis_template: str | None = ...,
+        progress: Shown = ...,
+        **fields: object,
     ) -> Predictions[Prediction]: ...
 
     @overload
@@ -422,8 +509,11 @@ class Classifier:
         errors: Errors,
         candidate_labels: CandidateLabels | None = ...,
         hypothesis_template: str | None = ...,
+        progress: Shown = ...,
+        **fields: object,
     ) -> Predictions: ...
 
+    @checked
     def predict(
         self,
         images: object,
@@ -434,6 +524,8 @@ class Classifier:
         errors: Errors = "raise",
         candidate_labels: CandidateLabels | None = None,
         hypothesis_template: str | None = None,
+        progress: Shown = None,
+        **fields: object,
     ) -> Prediction | Failure | Predictions | Predictions[Prediction]:
         """Return the :class:`Prediction` of one image, or :class:`Predictions` of several.
 
@@ -444,6 +536,10 @@ class Classifier:
             workers: number of threads that decode and augment images in advance; one per core by default.
             errors: "raise" an error at the first unusable image, or "return" a :class:`Failure` instead.
             candidate_labels, hypothesis_template: classes of this call; see :meth:`__call__`.
+            progress: True for a bar, or a line per minute in a log; False for nothing; by default a bar on a terminal
+                or in a notebook, for work of more than two seconds.
+            fields: fields of :class:`~otpt.Protocol` and :class:`~otpt.Decision` for this call, such as ``views=16``,
+                ``coverage=0.9`` or ``within="insects"``.
 
         Returns:
             The prediction of one image; for several, a list with ``to_pandas()`` and ``plot()``.
@@ -452,14 +548,15 @@ class Classifier:
             raise OtptError(f"errors is {errors!r}; expected 'raise' or 'return'.")
         one = is_one_image(images)
         methods = None if method is None else (get_method(method),)
+        clf = self._for_call(fields, methods)
         predictors: Iterable[Predictor]
         if candidate_labels is None and hypothesis_template is None:
-            predictors = repeat(self._predictor(None, methods))
+            predictors = repeat(clf._predictor(None, methods))
         else:
-            predictors = self._predictors_for(candidate_labels, hypothesis_template, methods)
+            predictors = clf._predictors_for(candidate_labels, hypothesis_template, methods)
         image_ids = None if image_id is None else [image_id]
         results = Predictions()
-        for asked, answer in self._answers(images, predictors, image_ids, workers, one=one):
+        for asked, answer in clf._answers(images, predictors, image_ids, workers, one=one, progress=progress):
             if not isinstance(answer, OtptError):
                 results.extend(answer.values())
             elif errors == "return":
@@ -470,28 +567,63 @@ class Classifier:
 
     @overload
     def compare(  # type: ignore[overload-overlap]  # a str is iterable
-        self, images: OneImage, methods: Sequence[str | Method], *, image_id: str | None = ...
+        self,
+        images: OneImage,
+        methods: Sequence[str | Method],
+        *,
+        image_id: str | None = ...,
+        progress: Shown = ...,
+        **fields: object,
     ) -> dict[str, Prediction]: ...
 
     @overload
     def compare(  # type: ignore[overload-overlap]  # a str is iterable
-        self, images: ArrayImage, methods: Sequence[str | Method], *, image_id: str | None = ...
+        self,
+        images: ArrayImage,
+        methods: Sequence[str | Method],
+        *,
+        image_id: str | None = ...,
+        progress: Shown = ...,
+        **fields: object,
     ) -> dict[str, Prediction] | list[dict[str, Prediction]]: ...
 
     @overload
     def compare(
-        self, images: Iterable[object], methods: Sequence[str | Method], *, image_id: str | None = ...
+        self,
+        images: Iterable[object],
+        methods: Sequence[str | Method],
+        *,
+        image_id: str | None = ...,
+        progress: Shown = ...,
+        **fields: object,
     ) -> list[dict[str, Prediction]]: ...
 
+    @checked
     def compare(
-        self, images: object, methods: Sequence[str | Method], *, image_id: str | None = None
+        self,
+        images: object,
+        methods: Sequence[str | Method],
+        *,
+        image_id: str | None = None,
+        progress: Shown = None,
+        **fields: object,
     ) -> dict[str, Prediction] | list[dict[str, Prediction]]:
-        """Return {method name: prediction} of one image, or a list of such dicts; views are encoded once."""
+        """Return {method name: prediction} of one image, or a list of such dicts; views are encoded once.
+
+        Args:
+            images: as for :meth:`predict`.
+            methods: methods of this call.
+            image_id: key of the random views of a single image; a digest of its content by default.
+            progress: as for :meth:`predict`.
+            fields: fields of :class:`~otpt.Protocol` and :class:`~otpt.Decision` for this call.
+        """
         one = is_one_image(images)
         image_ids = None if image_id is None else [image_id]
-        predictor = self._predictor(None, get_methods(methods))
+        chosen = get_methods(methods)
+        clf = self._for_call(fields, chosen)
+        predictor = clf._predictor(None, chosen)
         results = []
-        for _, answer in self._answers(images, repeat(predictor), image_ids, one=one):
+        for _, answer in clf._answers(images, repeat(predictor), image_ids, one=one, progress=progress):
             if isinstance(answer, OtptError):
                 raise answer
             results.append(answer)
@@ -505,6 +637,8 @@ class Classifier:
         *,
         image_ids: Iterable[str] | None = ...,
         workers: int | None = ...,
+        progress: Shown = ...,
+        **fields: object,
     ) -> Iterator[Prediction | Failure]: ...
 
     @overload
@@ -515,8 +649,11 @@ class Classifier:
         *,
         image_ids: Iterable[str] | None = ...,
         workers: int | None = ...,
+        progress: Shown = ...,
+        **fields: object,
     ) -> Iterator[dict[str, Prediction] | Failure]: ...
 
+    @checked
     def stream(
         self,
         images: Iterable[object],
@@ -524,6 +661,8 @@ class Classifier:
         *,
         image_ids: Iterable[str] | None = None,
         workers: int | None = None,
+        progress: Shown = False,
+        **fields: object,
     ) -> Iterator[Prediction | Failure] | Iterator[dict[str, Prediction] | Failure]:
         """Lazily yield the predictions of images in order; an unusable image yields a :class:`Failure`.
 
@@ -532,45 +671,45 @@ class Classifier:
             methods: yield {method name: prediction} per image; by default, the prediction of the classifier's method.
             image_ids: keys of the random views; digests of the images' content by default.
             workers: number of threads that decode and augment images in advance; one per core by default.
+            progress: as for :meth:`predict`, but nothing by default.
+            fields: fields of :class:`~otpt.Protocol` and :class:`~otpt.Decision` for this call.
         """
-        chosen = (self.method,) if methods is None else get_methods(methods)
-        predictor = self._predictor(None, chosen)
-        return self._stream(images, predictor, image_ids, workers, by_method=methods is not None)
+        chosen = None if methods is None else get_methods(methods)
+        clf = self._for_call(fields, chosen)
+        predictor = clf._predictor(None, chosen or (clf.method,))
+        answers = clf._answers(images, repeat(predictor), image_ids, workers, progress=progress)
+        return _streamed(answers, by_method=methods is not None)
 
-    def _stream(
-        self,
-        images: Iterable[object],
-        predictor: Predictor,
-        image_ids: Iterable[str] | None,
-        workers: int | None,
-        *,
-        by_method: bool,
-    ) -> Iterator[Prediction | Failure] | Iterator[dict[str, Prediction] | Failure]:
-        for asked, answer in self._answers(images, repeat(predictor), image_ids, workers):
-            if isinstance(answer, OtptError):
-                yield Failure(asked.name, asked.position, answer)
-            elif by_method:
-                yield answer
-            else:
-                yield next(iter(answer.values()))
-
+    @checked
     def encode_views(self, image: ImageSource, *, image_id: str | None = None) -> Tensor:
         """Return the unit features (V, D) of an image's views, the clean view first."""
         recipe = self.recipe
-        task = ImageTask("image", lambda: image, [recipe], self.seed, image_id, urls=self.urls)
+        task = ImageTask(
+            "image", lambda: image, [recipe], self.seed, image_id, urls=self.urls, upright=self.protocol.upright
+        )
         ((_, encoded),) = FeaturePipeline(self.backbone, threads=0)([task])
         if isinstance(encoded, OtptError):
             raise encoded
         return encoded.features[recipe.kind]
 
-    def embed(self, images: object, *, views: int | ViewRecipe = 1, workers: int | None = None) -> Tensor:
+    @checked
+    def embed(
+        self, images: object, *, views: int | ViewRecipe = 1, workers: int | None = None, progress: Shown = None
+    ) -> Tensor:
         """Return the unit features of one image (D,) or of several (N, D), averaged over ``views`` views."""
         one = is_one_image(images)
         inputs = [images] if one else cast(Iterable[object], images)
+        embedded = embed(
+            self.backbone,
+            inputs,
+            views,
+            seed=self.seed,
+            workers=0 if one else workers,
+            urls=self.urls,
+            upright=self.protocol.upright,
+        )
         features = []
-        for feature in embed(
-            self.backbone, inputs, views, seed=self.seed, workers=0 if one else workers, urls=self.urls
-        ):
+        for feature in as_progress(progress).track(embedded, 1 if one else count_images(inputs)):
             if isinstance(feature, OtptError):
                 raise feature
             features.append(torch.from_numpy(feature))
@@ -578,8 +717,14 @@ class Classifier:
             return features[0]
         return torch.stack(features) if features else torch.empty(0, self.backbone.embed_dim)
 
-    def classify_features(self, views: Array, methods: Sequence[str | Method]) -> list[dict[str, Prediction]]:
-        """Return {method name: prediction} for each image of view features (B, V, D), clean view first."""
+    @checked
+    def classify_features(
+        self, views: Array, methods: Sequence[str | Method], **fields: object
+    ) -> list[dict[str, Prediction]]:
+        """Return {method name: prediction} for each image of view features (B, V, D), clean view first.
+
+        ``fields`` of :class:`~otpt.Protocol` and :class:`~otpt.Decision` hold for this call.
+        """
         views = as_tensor(views, "features")
         if views.ndim != 3 or views.shape[1] == 0 or views.shape[2] != self.backbone.embed_dim:
             raise OtptError(
@@ -589,23 +734,37 @@ class Classifier:
         if not len(views):
             return []
         views = views.to(self.backbone.dtype)  # also not finite ones, which a flag reports
-        predictor = self._predictor(None, get_methods(methods))
-        threshold = self._decision.threshold
+        chosen = get_methods(methods)
+        clf = self._for_call(fields, chosen)
+        predictor = clf._predictor(None, chosen)
         return [
-            make_predictions(predictor.methods, outputs, predictor.task, self._calibrations, threshold=threshold)
+            make_predictions(predictor.methods, outputs, predictor.task, clf._calibrations, decision=clf._decision)
             for outputs in predictor.of_features(views)
         ]
 
+    @checked
     def explain(self, image: ImageSource, label: str | None = None, *, crops: int = 64, seed: int = 0) -> HeatMap:
         """Return the heat map of a label, by default the predicted one; see :func:`otpt.explain.explain`."""
         return explain_label(self, image, label, crops=crops, seed=seed)
 
+    @checked
     def export(self, path: str | Path) -> None:
         """Write the classifier to an ONNX file; see :func:`otpt.export.export_onnx`."""
+        if self._decision.within is not None:
+            raise OtptError(
+                f"within is {self._decision.within!r}, but a file has the probabilities of all classes; write "
+                "clf.replace(within=None).export(…)."
+            )
         export_onnx(self, path)
 
+    @checked
     def calibrate(
-        self, images: Iterable[ImageSource], labels: Sequence[object], *, maps: Sequence[str] | None = None
+        self,
+        images: Iterable[ImageSource],
+        labels: Sequence[object],
+        *,
+        maps: Sequence[str] | None = None,
+        progress: Shown = None,
     ) -> Calibration:
         """Fit a calibration on labelled images and apply it to all further predictions.
 
@@ -614,6 +773,7 @@ class Classifier:
             labels: class names or indices; with ``multi_label`` a list of class names per image; for a single class
                 also a bool per image.
             maps: candidate calibration maps; see :func:`otpt.calibration.maps.choose_map`.
+            progress: as for :meth:`predict`.
 
         Returns:
             The :class:`~otpt.calibration.Calibration`; save it with ``.write("cal.json")``.
@@ -625,7 +785,8 @@ class Classifier:
             _check_one_label_each(len(images), len(present))
         rows = []
         predictor = self._predictor(None, (method,))
-        for _, answer in self._answers(images, repeat(predictor), calibrations={}):
+        uncalibrated = self._copy(self._protocol, self._decision.replace(within=None), {})
+        for _, answer in uncalibrated._answers(images, repeat(predictor), progress=progress):
             if isinstance(answer, OtptError):
                 raise answer
             rows.append(answer[method.name].probabilities)
@@ -639,6 +800,7 @@ class Classifier:
         self.use_calibrations([calibration])
         return calibration
 
+    @checked
     def use_calibrations(
         self, calibrations: Sequence[CalibrationSource], methods: Sequence[str | Method] | None = None
     ) -> Classifier:
@@ -650,7 +812,9 @@ class Classifier:
         """
         if isinstance(calibrations, CalibrationSource):
             raise OtptError("calibrations is a single calibration; expected a list: pass [calibration].")
-        accepted = get_methods(methods or [self.method])
+        if not isinstance(calibrations, (list, tuple)):
+            raise OtptError(f"calibrations is {calibrations!r:.80}; expected a list of files or calibrations.")
+        accepted = get_methods([self.method] if methods is None or len(methods) == 0 else methods)
         decision = self.decision.with_calibrations(calibrations)
         by_method = decision.by_method(accepted)
         if self.task.classes:
@@ -668,12 +832,27 @@ class Classifier:
         workers: int | None = None,
         *,
         one: bool = False,
-        calibrations: Mapping[str, Calibrated] | None = None,
+        progress: Shown = False,
     ) -> Iterator[tuple[_Asked, dict[str, Prediction] | OtptError]]:
-        """Yield (image, predictions by method name or the error) in order.
+        """Return (image, predictions by method name or the error) in order, with progress.
 
         ``predictors`` has a predictor for each image, or repeats one.
         """
+        answers = self._unshown(images, predictors, image_ids, workers, one=one)
+        total = 1 if one else count_images(images)
+        shown = as_progress(False if one and progress is None else progress)
+        return shown.track(answers, total, lambda answer: isinstance(answer[1], OtptError))
+
+    def _unshown(
+        self,
+        images: object,
+        predictors: Iterable[Predictor],
+        image_ids: Iterable[str] | None,
+        workers: int | None,
+        *,
+        one: bool,
+    ) -> Iterator[tuple[_Asked, dict[str, Prediction] | OtptError]]:
+        """Yield (image, predictions by method name or the error) in order."""
         inputs = image_inputs([images] if one else cast(Iterable[object], images), image_ids)
         if isinstance(predictors, list):
             listed = list(inputs)
@@ -694,7 +873,6 @@ class Classifier:
         # fixed chunks make an image's features independent of the rest of the batch; a single image does not need them
         pipeline = FeaturePipeline(self.backbone, threads=0 if one else workers, fixed_chunks=not one)
         batches = stream(tasks, pipeline, _PREDICTOR)
-        used = self._calibrations if calibrations is None else calibrations
         for image, outputs in chain.from_iterable(batches):
             asked = image.task.key
             if isinstance(outputs, OtptError):
@@ -709,10 +887,10 @@ class Classifier:
                         predictor.methods,
                         outputs,
                         predictor.task,
-                        used,
+                        self._calibrations,
                         image=asked.name,
                         source=asked.source if asked.position < _PLOTTED else None,
-                        threshold=self._decision.threshold,
+                        decision=self._decision,
                     ),
                 )
 
@@ -740,7 +918,7 @@ class Classifier:
             methods = self._default_methods
         else:
             methods = self._methods_for(task or self._task_with_classes(), methods)
-        key = task, methods
+        key = task, methods, self._protocol, self._decision.rejection
         with self._lock:
             predictor = self._predictors.get(key)
             if predictor is None:
@@ -795,14 +973,15 @@ class Classifier:
         for names, task in tasks.items():
             protocol = self._protocol_for(task, methods)
             method = protocol.methods[0]
-            if len(names) == 1 or method.tunes or method.init != "words" or not isinstance(task.texts, Prompt):
+            if len(names) == 1 or method.needs_context or method.init != "words" or not isinstance(task.texts, Prompt):
                 predictors[names] = self._predictor(task, methods)
                 continue
             self._check_calibrations(task, protocol.methods)
             if features is None:
                 together = task.replace(classes=all_names, allow_duplicates=True)
                 budget = self.protocol.memory_budget
-                features = text_state(self.backbone, together, task.texts, memory_budget=budget).text_features
+                state = text_state(self.backbone, together, task.texts, memory_budget=budget, tunable=False)
+                features = state.text_features
             rows = features[[all_names.index(name) for name in names]]
             described = task.replace(texts=TextFeatures(rows))
             predictors[names] = Predictor(self.backbone, [described], protocol, self.decision.rejection)
@@ -818,18 +997,21 @@ class Classifier:
         """Return the facts that determine whether a calibration applies to a method."""
         return calibration_facts(self.backbone, task, self.protocol, method)
 
-    def _set(self, task: Task) -> None:
+    def _set(self, task: Task, progress: Shown = None) -> None:
         """Apply a new task and compute its text features; on an error, keep the previous task."""
         if not task.classes:
             raise OtptError("The list of class names is empty; expected at least two names.")
         if task.examples is not None:
-            task = task.replace(examples=task.examples.encode(self.backbone, self.urls))
+            upright = self.protocol.upright
+            examples = task.examples.encode(self.backbone, self.urls, as_progress(progress), upright=upright)
+            task = task.replace(examples=examples)
         with self._lock:
             predictor = self._new_predictor(task, self._methods_for(task, None))
             if self._calibrations:
                 self._check_calibrations(task, predictor.methods)
             self._default_methods = predictor.methods
-            self._predictors = OrderedDict({(None, predictor.methods): predictor})
+            key = None, predictor.methods, self._protocol, self._decision.rejection
+            self._predictors = OrderedDict({key: predictor})
             self._task = task
         if len(task.classes) == 1 and not self._calibrations:
             warnings.warn(
@@ -865,6 +1047,41 @@ def read_records(method: str | Method | None, fields: Mapping[str, object]) -> t
         protocol.check_independent_labels()
     decision.check_task(task)
     return task, protocol, decision
+
+
+def _streamed(
+    answers: Iterable[tuple[_Asked, dict[str, Prediction] | OtptError]], *, by_method: bool
+) -> Iterator[Prediction | Failure] | Iterator[dict[str, Prediction] | Failure]:
+    """Yield {method name: prediction}, or the only prediction, of each image; or its failure."""
+    for asked, answer in answers:
+        if isinstance(answer, OtptError):
+            yield Failure(asked.name, asked.position, answer)
+        elif by_method:
+            yield answer
+        else:
+            yield next(iter(answer.values()))
+
+
+def _way_to_set(name: str) -> str:
+    """Return how to change what an attribute of a classifier would say."""
+    if name in ("calibration", "calibrations"):
+        return "call use_calibrations([…]) or calibrate(images, labels)"
+    if name in Task.keywords() or name == "class_names":
+        return "call set_classes(…), or load the model again with otpt.load"
+    if name in (*Protocol.keywords(), *Decision.keywords()):
+        return f"write predict(images, {name}=…) for one call, or clf = clf.replace({name}=…)"
+    return "give settings to otpt.load or replace, classes to set_classes, and calibrations to use_calibrations"
+
+
+def _changed(record: Frozen, changes: Mapping[str, object]) -> Frozen:
+    """Return a record with some fields changed, under any of their spellings."""
+    fields: dict[str, object] = {}
+    for name, value in changes.items():
+        field = record.spellings.get(name, name)
+        if field in fields:
+            raise OtptError(f"Both {name} and {field} are set; pass only one of them.")
+        fields[field] = value
+    return record.replace(**fields) if fields else record
 
 
 def _refuse_several_methods(fields: Mapping[str, object]) -> None:
@@ -930,7 +1147,14 @@ def load(
 
 def candidates(labels: str | Sequence[str]) -> tuple[str, ...]:
     """Parse candidate labels, given as a list or a comma-separated string."""
-    names = tuple(label.strip() for label in labels.split(",")) if isinstance(labels, str) else tuple(labels)
+    names = labels
+    if isinstance(labels, str):
+        names = [label.strip() for label in labels.split(",")]
+    if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
+        raise OtptError(
+            f"candidate_labels is {labels!r:.80}; expected a list of class names, or one such list per image."
+        )
+    names = tuple(names)
     if not names:
         raise OtptError("candidate_labels is empty; expected at least two class names.")
     return names

@@ -11,7 +11,7 @@ from typing import ClassVar, Literal
 from pydantic import Field, InstanceOf, field_serializer, field_validator, model_validator
 
 from otpt.calibration import Calibrated, Calibration, read_calibration
-from otpt.errors import OtptError
+from otpt.errors import OtptError, unknown
 from otpt.files import Json
 from otpt.methods import Method, Task
 from otpt.records import NO_OPTION, Frozen, join_spelling, one_or_several
@@ -20,7 +20,7 @@ from otpt.rejection import DEFAULT_SCORE, Rejection, get_threshold
 CalibrationSource = str | Path | Calibration | Calibrated
 """File of ``otpt calibrate``, or an object in memory."""
 
-_WITH_CALIBRATION = ("coverage", "sets", "mondrian", "risk", "guarantee")
+CALIBRATED_FIELDS = ("coverage", "sets", "mondrian", "risk", "guarantee")
 """Fields that say how calibrations are used."""
 
 
@@ -61,6 +61,11 @@ class Decision(Frozen):
         description="probability that labels must reach with several labels, and a class or group with groups",
         json_schema_extra={NO_OPTION: {"evaluate": "rows of an evaluation have all probabilities"}},
     )
+    within: str | None = Field(
+        None,
+        description="group of classes to choose from; probabilities are those given that the image shows one of them",
+        json_schema_extra={NO_OPTION: {"evaluate": "the labels of a data set are of all its classes"}},
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -77,7 +82,9 @@ class Decision(Frozen):
     @field_validator("reject", mode="before")
     @classmethod
     def _read_reject(cls, value: object) -> object:
-        return DEFAULT_SCORE if value is True else value or None
+        if value is True:
+            return DEFAULT_SCORE
+        return None if value is False or (isinstance(value, str) and not value) else value
 
     @model_validator(mode="after")
     def _check(self) -> Decision:
@@ -87,7 +94,7 @@ class Decision(Frozen):
             raise OtptError(
                 f"The rejection threshold is {self.reject_threshold}, but no score is set; set it with --reject."
             )
-        used = [name for name in _WITH_CALIBRATION if name in self.model_fields_set and self._differs(name)]
+        used = [name for name in CALIBRATED_FIELDS if name in self.model_fields_set and self._differs(name)]
         if used and not self.calibrations:
             raise OtptError(f"{used[0]} is set without a calibration; pass a calibration as well.")
         if used and any(isinstance(source, Calibrated) for source in self.calibrations):
@@ -99,7 +106,20 @@ class Decision(Frozen):
                 raise OtptError(
                     f"{name} is {getattr(self, name)!r}, but no coverage is set; set one, such as coverage=0.9."
                 )
+        self._check_within()
         return self
+
+    def _check_within(self) -> None:
+        """Raise an :class:`OtptError` for a group next to a guarantee, which is for all classes."""
+        if self.within is None:
+            return
+        for one in (self, *(source for source in self.calibrations if isinstance(source, Calibrated))):
+            for name in ("coverage", "risk"):
+                if getattr(one, name) is not None:
+                    raise OtptError(
+                        f"within is {self.within!r} and {name} is {getattr(one, name)}, but the guarantee of a "
+                        "calibration is for all classes; pass only one of them."
+                    )
 
     def _differs(self, name: str) -> bool:
         return bool(getattr(self, name) != type(self).model_fields[name].default)
@@ -134,7 +154,7 @@ class Decision(Frozen):
         """Return a copy with other calibrations; without any, or with their own coverage, that of the copy is unset."""
         values = {name: getattr(self, name) for name in self.model_fields_set}
         if not calibrations or any(isinstance(source, Calibrated) for source in calibrations):
-            values = {name: value for name, value in values.items() if name not in _WITH_CALIBRATION}
+            values = {name: value for name, value in values.items() if name not in CALIBRATED_FIELDS}
         return Decision(**{**values, "calibrations": tuple(calibrations)})
 
     def by_method(self, methods: Sequence[Method]) -> dict[str, Calibrated]:
@@ -142,7 +162,9 @@ class Decision(Frozen):
         return calibrations_by_method(self.calibrated, methods)
 
     def check_task(self, task: Task) -> None:
-        """Raise an :class:`OtptError` for what cannot be decided about independent labels."""
+        """Raise an :class:`OtptError` for what cannot be decided about a task: its labels, or its groups."""
+        if self.within is not None and task.classes:
+            self._check_group(self.within, task)
         if not task.independent_labels or not (task.classes or task.multi_label):
             return
         for name in ("coverage", "risk", "reject"):
@@ -150,6 +172,19 @@ class Decision(Frozen):
                 raise OtptError(
                     f"{name} cannot be combined with {task.question}; it requires exactly one label per image."
                 )
+
+    @staticmethod
+    def _check_group(within: str, task: Task) -> None:
+        """Raise an :class:`OtptError` unless a group has several classes to choose from."""
+        if task.groups is None:
+            raise OtptError(
+                f"within is {within!r}, but the classes have no groups; give them, as groups={{{within!r}: [names]}}."
+            )
+        members = task.groups.members
+        if within not in members:
+            raise unknown("group", within, members)
+        if len(members[within]) < 2:
+            raise OtptError(f"The group {within!r} has a single class, which would always be the answer; leave it out.")
 
 
 def _read_source(value: object) -> object:
@@ -168,7 +203,7 @@ def _read_source(value: object) -> object:
 
 def _source_to_json(source: CalibrationSource) -> Json:
     if isinstance(source, Calibrated):
-        options: dict[str, Json] = {name: getattr(source, name) for name in _WITH_CALIBRATION}
+        options: dict[str, Json] = {name: getattr(source, name) for name in CALIBRATED_FIELDS}
         return {"calibration": source.calibration.as_dict(), **options}
     return source.as_dict() if isinstance(source, Calibration) else str(source)
 

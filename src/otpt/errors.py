@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import difflib
 import errno
-import unicodedata
 from collections.abc import Iterable
+
+from otpt.escapes import one_line
 
 _MAX_LENGTH, _TAIL = 2000, 600  # characters of a message, and of its end if it is abbreviated
 
@@ -25,24 +26,11 @@ class OtptError(ValueError):
     """
 
     def __init__(self, message: str = "") -> None:
-        text = _abbreviate(str(message))
-        if not text.isprintable():
-            text = _abbreviate("".join(_escape(character) for character in text))
-        super().__init__(text)
+        super().__init__(_abbreviate(one_line(_abbreviate(str(message)))))
 
 
 def _abbreviate(text: str) -> str:
     return text if len(text) <= _MAX_LENGTH else f"{text[: _MAX_LENGTH - _TAIL]} … {text[-_TAIL:]}"
-
-
-def _escape(character: str) -> str:
-    """Escape control characters, line separators, surrogates and bidirectional marks."""
-    if unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp") and character not in _JOINERS:
-        return character.encode("unicode_escape").decode("ascii")
-    return character
-
-
-_JOINERS = ("\u200c", "\u200d")  # zero-width (non-)joiner: harmless, and part of Persian, Indic scripts and emoji
 
 
 def unknown(kind: str, given: str, available: Iterable[str]) -> OtptError:

@@ -25,11 +25,12 @@ from torch import Tensor
 
 from otpt.backbones import Backbone
 from otpt.errors import OtptError, unknown
-from otpt.images import ImageSource, UrlLimits, open_image
+from otpt.images import ImageSource, UrlLimits
 from otpt.methods import Method, Predictor, Task
 from otpt.methods import Protocol as MethodProtocol
 from otpt.prediction import Prediction
 from otpt.rejection import Rejector
+from otpt.video import open_still
 from otpt.views import ViewRecipe, make_views
 from otpt.views.draws import CropBox, draw_view
 
@@ -160,8 +161,11 @@ def explain(
     names = classifier.class_names
     if label is not None and label not in names:
         raise unknown("label", label, names)
-    opened = open_image(image, urls=classifier.urls)
+    opened = open_still(image, classifier.urls, upright=classifier.protocol.upright)
     prediction = classifier.predict(opened)
+    names = prediction.class_names  # those of a group, if the classifier answers within it
+    if label is not None and label not in names:
+        raise unknown("label within the group", label, names)
     index = prediction.index if label is None else names.index(label)
 
     if len(names) == 1:

@@ -137,15 +137,6 @@ def as_json(value: object) -> bytes:
     return (json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 
-def csv_cell(text: str) -> str:
-    """Escape a string that a spreadsheet would interpret as a formula, without quoting it.
-
-    >>> csv_cell("=1+1"), csv_cell("ferry")
-    ("'=1+1", 'ferry')
-    """
-    return f"'{text}" if text.lstrip().startswith(("=", "+", "-", "@")) or text.startswith(("\t", "\r")) else text
-
-
 def read_text(path: Path, what: str = "file") -> str:
     """Read a UTF-8 file; ``what`` names it in the error."""
     try:

@@ -19,8 +19,10 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
+from otpt.arguments import checked
 from otpt.calibration.conformal import check_fraction
 from otpt.errors import OtptError, cannot_read, unknown
+from otpt.metrics.inputs import Values, check_probabilities
 
 Floats = npt.NDArray[np.float64]
 GroupTree: TypeAlias = "Mapping[str, GroupTree | Sequence[str] | Sequence[int]]"
@@ -73,6 +75,8 @@ class Groups:
         if isinstance(groups, Groups):
             _check_positions(groups.members, classes)
             return groups
+        if not isinstance(classes, (list, tuple)) or not all(isinstance(name, str) for name in classes):
+            raise OtptError(f"The classes are {classes!r:.80}; expected a list of class names.")
         tree: object = _read_csv(Path(groups), classes) if isinstance(groups, (str, Path)) else groups
         if not isinstance(tree, Mapping) or not tree:
             raise OtptError(f"Groups are {tree!r:.80}; expected {{group: class names}}, or a CSV file.")
@@ -101,6 +105,17 @@ class Groups:
         sums = {name: float(of_classes[list(positions)].sum()) for name, positions in self.members.items()}
         return {name: min(total, 1.0) for name, total in sums.items()}  # float32 may round up
 
+    def inside(self, name: str) -> Groups | None:
+        """Return the groups inside a group, as groups of its classes; None if there are none."""
+        members = self.members[name]
+        positions = {position: i for i, position in enumerate(members)}
+        narrower = {
+            other: tuple(positions[position] for position in of_other)
+            for other, of_other in self.members.items()
+            if other != name and set(of_other) <= set(members)
+        }
+        return Groups(narrower) if narrower else None
+
     def back_off(self, of_classes: Floats, names: Sequence[str], threshold: float) -> Answer | None:
         """Return the most specific answer whose probability reaches the threshold, or None."""
         return _first(self.candidates(of_classes, names), threshold)
@@ -118,9 +133,10 @@ class Groups:
         return label in self.members[answer.name] if answer.name in self.members else names[label] == answer.name
 
 
+@checked
 def back_off_threshold(
-    probabilities: Floats,
-    labels: Sequence[int],
+    probabilities: Values,
+    labels: Values,
     groups: Groups,
     names: Sequence[str],
     *,
@@ -141,15 +157,21 @@ def back_off_threshold(
         risk: largest accepted fraction of wrong answers.
         guarantee: probability, over the draw of the labelled images, that the risk is met.
     """
+    of_images, true_labels = check_probabilities(probabilities, labels)
+    if len(names) != of_images.shape[1] or set(map(max, groups.members.values())) - set(range(len(names))):
+        raise OtptError(
+            f"There are {len(names)} names and probabilities of {of_images.shape[1]} classes; expected one name each, "
+            "and groups of these classes."
+        )
     check_fraction("risk", risk, such_as="0.05")
     check_fraction("guarantee", guarantee, such_as="0.95")
     lowest = None
-    candidates = [groups.candidates(row, names) for row in probabilities]
+    candidates = [groups.candidates(row, names) for row in of_images.astype(np.float64)]
     for threshold in THRESHOLDS:
         answers = [_first(answers_of_image, threshold) for answers_of_image in candidates]
         correct = [
             groups.contains(answer, names, label)
-            for answer, label in zip(answers, labels, strict=True)
+            for answer, label in zip(answers, true_labels.tolist(), strict=True)
             if answer is not None
         ]
         wrong = len(correct) - sum(correct)
@@ -158,8 +180,8 @@ def back_off_threshold(
         lowest = threshold
     if lowest is None:
         raise OtptError(
-            f"No threshold holds a risk of {risk:g} with probability {guarantee:g} on {len(labels)} labels; label more "
-            "images, or allow a larger risk."
+            f"No threshold holds a risk of {risk:g} with probability {guarantee:g} on {len(true_labels)} labels; label "
+            "more images, or allow a larger risk."
         )
     return lowest
 
@@ -241,7 +263,7 @@ def _read_rows(path: Path) -> list[list[str]]:
     try:
         with path.expanduser().open(newline="", encoding="utf-8-sig") as file:
             rows = [[cell.strip() for cell in row if cell.strip()] for row in csv.reader(file)]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+    except (OSError, ValueError, csv.Error) as error:
         raise cannot_read("file of groups", path, error) from None
     return [row for row in rows if row]
 

@@ -5,7 +5,7 @@
 The default id of an image is a hash of its decoded RGB pixels, independent of its source. Compared with
 ``Image.open(path).convert("RGB")``:
 
-* The EXIF orientation is applied. (TPT's scripts ignore it.)
+* The EXIF orientation is applied, unless ``upright=False``. (The official scripts of TPT, C-TPT and O-TPT ignore it.)
 * 16-bit grey is scaled by 255/65535; Pillow clips it to white.
 * An alpha channel is dropped without blending, as in Pillow.
 * The first frame of an animation is used.
@@ -33,7 +33,8 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from otpt._version import __version__
-from otpt.errors import OtptError, cannot_read
+from otpt.arguments import checked
+from otpt.errors import OtptError, cannot_read, describe_error
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -50,6 +51,9 @@ ImageSource: TypeAlias = "str | Path | bytes | IO[bytes] | Image.Image | NDArray
 
 MAX_PIXELS = 178_956_970
 """Number of pixels above which Pillow rejects an image as a decompression bomb."""
+
+MAX_FILE_BYTES = 1 << 30
+"""Number of bytes above which a local file is no image: four bytes of each of :data:`MAX_PIXELS` pixels, and some."""
 
 _T = TypeVar("_T")
 _CHANNELS = (1, 3, 4)  # grey, RGB, RGBA
@@ -88,7 +92,10 @@ class UrlLimits:
 LIMITS = UrlLimits()
 
 
-def open_image(source: ImageSource, *, max_pixels: int = MAX_PIXELS, urls: UrlLimits | None = LIMITS) -> Image.Image:
+@checked
+def open_image(
+    source: ImageSource, *, max_pixels: int = MAX_PIXELS, urls: UrlLimits | None = LIMITS, upright: bool = True
+) -> Image.Image:
     """Open and decode an image, and return it upright in 8-bit RGB.
 
     Args:
@@ -96,20 +103,27 @@ def open_image(source: ImageSource, *, max_pixels: int = MAX_PIXELS, urls: UrlLi
             tensor (see :func:`rgb_array`).
         max_pixels: maximum number of pixels; Pillow's own limit, ``Image.MAX_IMAGE_PIXELS``, applies as well.
         urls: limits for downloads; None rejects URLs.
+        upright: whether to apply the EXIF orientation.
 
     Raises:
         OtptError: if the image is missing, a folder, unreadable, empty, not an image, truncated, or too large.
     """
-    return open_with_digest(source, max_pixels=max_pixels, urls=urls)[0]
+    return open_with_digest(source, max_pixels=max_pixels, urls=urls, upright=upright)[0]
 
 
+@checked
 def open_with_digest(
-    source: ImageSource, *, max_pixels: int = MAX_PIXELS, urls: UrlLimits | None = LIMITS
+    source: ImageSource,
+    *,
+    max_pixels: int = MAX_PIXELS,
+    urls: UrlLimits | None = LIMITS,
+    name: str = "the given image",
+    upright: bool = True,
 ) -> tuple[Image.Image, str]:
     """Open an image as :func:`open_image` does, and return it with the digest of its pixels.
 
     The digest is the first 32 hexadecimal digits of the SHA-256 of ``b"width height\\n"`` and the RGB bytes, so it does
-    not depend on the file format.
+    not depend on the file format. ``name`` stands for a PIL image in messages.
     """
     if isinstance(source, ImageFeatures):
         raise OtptError("The image consists of features only, but its pixels are needed; pass the image.")
@@ -119,18 +133,20 @@ def open_with_digest(
         image = Image.fromarray(values)
     else:
         if isinstance(source, Image.Image):
-            opened, name = source, "the given image"
+            opened = source
         else:
-            data, name = _file_bytes(source, urls)
+            data, name = file_bytes(source, urls)
             opened = open_header(io.BytesIO(data), name=name)
         _check_size(opened.size, name, max_pixels)
-        image = _to_rgb(_load(opened, name), name)
+        loaded = _load(opened, name)
+        _check_size(loaded.size, name, max_pixels)  # a header may say less than is decoded
+        image = _to_rgb(loaded, name, upright)
     digest = hashlib.sha256(b"%d %d\n" % image.size)
     digest.update(image.tobytes())
     return image, digest.hexdigest()[:32]
 
 
-def _file_bytes(source: object, urls: UrlLimits | None) -> tuple[bytes, str]:
+def file_bytes(source: object, urls: UrlLimits | None) -> tuple[bytes, str]:
     """Return the bytes of an image file and its name for error messages."""
     if isinstance(source, (bytes, bytearray, memoryview)):
         data, name = bytes(source), "the given bytes"
@@ -155,11 +171,16 @@ def _read_file(path: Path) -> bytes:
         kind = "a folder" if path.is_dir() else "not a regular file"
         raise OtptError(f"{str(path)!r} is {kind}; pass the path of an image file.")
     try:
-        return path.read_bytes()
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            data = b"" if size > MAX_FILE_BYTES else file.read(MAX_FILE_BYTES)
     except FileNotFoundError:
         raise OtptError(f"There is no image at {str(path)!r}; check the path.") from None
     except (OSError, ValueError) as error:  # ValueError: null character in the path
         raise cannot_read("image", path, error) from None
+    if size > MAX_FILE_BYTES:
+        raise OtptError(f"The file {str(path)!r} has {size:,} bytes; expected an image, of at most {MAX_FILE_BYTES:,}.")
+    return data
 
 
 class Readable(Protocol):
@@ -289,10 +310,11 @@ def _load(image: Image.Image, name: str) -> Image.Image:
     return image
 
 
-def _to_rgb(image: Image.Image, name: str) -> Image.Image:
-    """Return a new upright image in 8-bit RGB, without metadata."""
-    with suppress(Exception):  # ignore corrupt metadata
-        image = _quietly(lambda: ImageOps.exif_transpose(image))
+def _to_rgb(image: Image.Image, name: str, upright: bool) -> Image.Image:
+    """Return a new image in 8-bit RGB, without metadata, turned as they say if it should be ``upright``."""
+    if upright:
+        with suppress(Exception):  # ignore corrupt metadata
+            image = _quietly(lambda: ImageOps.exif_transpose(image))
     try:
         if image.mode.startswith("I"):
             image = Image.fromarray(_eight_bits(np.asarray(image), name))
@@ -355,8 +377,12 @@ def rgb_array(source: NDArray[np.generic] | Tensor) -> NDArray[np.uint8]:
     if isinstance(source, np.ndarray):
         kind, values = "an array", source
     else:
-        kind, plain = "a tensor", source.detach().cpu()
-        values = (plain.double() if plain.is_floating_point() else plain).numpy()  # numpy has no bfloat16
+        kind = "a tensor"
+        try:
+            plain = source.detach().cpu()
+            values = (plain.double() if plain.is_floating_point() else plain).numpy()  # numpy has no bfloat16
+        except Exception as error:  # a sparse tensor, or one without values
+            raise OtptError(f"Cannot use a tensor as an image: {describe_error(error)}.") from None
     name = f"{kind} of shape {tuple(source.shape)} and type {source.dtype}"
     if values.ndim == 4 and len(values) == 1:
         values = values[0]
@@ -386,7 +412,10 @@ def rgb_array(source: NDArray[np.generic] | Tensor) -> NDArray[np.uint8]:
 
 def _eight_bits(values: NDArray[np.generic], name: str) -> NDArray[np.uint8]:
     """Convert 16-bit grey values (of any integer type) to 8-bit: v·255/65535, rounded."""
-    wide = values.astype(np.int64)
-    if wide.min() < 0 or wide.max() > 65535:
+    if values.min() < 0 or values.max() > 65535:
         raise OtptError(f"{name} has 32-bit values without a defined white level; save it as 8- or 16-bit.")
-    return ((wide * 255 + 32767) // 65535).astype(np.uint8)
+    wide = values.astype(np.int32)  # 65535·255 + 32767 fits
+    wide *= 255
+    wide += 32767
+    wide //= 65535
+    return wide.astype(np.uint8)

@@ -22,11 +22,22 @@ def label_indices(labels: Sequence[object], classes: Sequence[str]) -> npt.NDArr
             if label not in places:
                 raise unknown("label", label, classes)
             indices.append(places[label])
-        elif not isinstance(label, SupportsIndex) or not 0 <= label.__index__() < len(classes):
-            raise OtptError(f"The label {label!r} is not a class; expected 0 to {len(classes) - 1}, or a class name.")
-        else:
-            indices.append(label.__index__())
+            continue
+        index = _index(label)
+        if index is None or not 0 <= index < len(classes):
+            raise OtptError(
+                f"The label {label!r:.80} is not a class; expected 0 to {len(classes) - 1}, or a class name."
+            )
+        indices.append(index)
     return np.array(indices, np.int64)
+
+
+def _index(label: object) -> int | None:
+    """Return a whole number, also of an array with one entry; None for anything else."""
+    try:
+        return label.__index__() if isinstance(label, SupportsIndex) else None
+    except Exception:  # an array, or a tensor without values
+        return None
 
 
 def read_label_sets(rows: Sequence[object], classes: Sequence[str]) -> npt.NDArray[np.bool_]:

@@ -185,7 +185,7 @@ def ensemble_cross_entropy(logits: Tensor, zero_shot: Tensor, all_views: Tensor,
 
 
 # ---- objectives of the texts ----------------------------------------------------------------------------------------
-# W = EEᵀ for unit rows e_i of E (…, C, D), w_i its rows. The four readings of O-TPT have its published weights.
+# W = EEᵀ for unit rows e_i of E (…, C, D), w_i its rows. The five readings of O-TPT have its published weights.
 
 _ORTHOGONALITY = {"fine-grained": 18.0, "shift": 2.0}
 _TABLE_8 = "Sharifdeen et al., CVPR 2025, Table 8"
@@ -228,6 +228,24 @@ def frobenius_orthogonality(text_features: Tensor) -> Tensor:
 def squared_orthogonality(text_features: Tensor) -> Tensor:
     """Squared Frobenius norm ‖W − I‖_F²: O-TPT's objective as printed in the paper."""
     return _off_identity(text_features).square().sum(dim=(-2, -1))
+
+
+@objective(
+    name="orthogonality-spectral",
+    weight=_ORTHOGONALITY,
+    source="Sharifdeen et al., CVPR 2025, equation of the objective",
+)
+def spectral_orthogonality(text_features: Tensor) -> Tensor:
+    """Squared spectral norm ‖W − I‖₂²: the equation with ‖·‖₂ read as the operator norm.
+
+    W has the eigenvalues λ_i of EᵀE, and C − D zeros if C > D, so that it is max_i (λ_i − 1)², at least 1 if C > D.
+    Only the eigenvector of the largest deviation gets a gradient, in practice the direction that all texts share.
+    """
+    classes, width = text_features.shape[-2:]
+    wide = classes <= width
+    gram = text_features @ text_features.mT if wide else text_features.mT @ text_features
+    deviations = (torch.linalg.eigvalsh(gram) - 1).square().max(dim=-1).values
+    return deviations if wide else deviations.clamp(min=1)
 
 
 def _off_identity(text_features: Tensor) -> Tensor:

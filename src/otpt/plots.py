@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from PIL import Image
 
+from otpt.escapes import plain
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -158,7 +160,9 @@ class _Sheet:
             above = self._axes(left, top - height + _ABOVE_BARS, _WIDTH, height - _ABOVE_BARS)
             above.imshow(np.asarray(image), aspect="equal")
             return
-        lines = textwrap.wrap(panel.note, _NOTE_COLUMNS, max_lines=_NOTE_LINES, placeholder=" …")
+        lines = textwrap.wrap(
+            plain(panel.note, len(panel.note)), _NOTE_COLUMNS, max_lines=_NOTE_LINES, placeholder=" …"
+        )
         axes.text(
             0.5,
             0.5,
@@ -204,7 +208,7 @@ class _Sheet:
         return self.figure.text(
             x / self._width,
             baseline / self._height,
-            " ".join(text.split()),
+            plain(text, len(text)),
             fontsize=size,
             color=colour,
             family=_FONT,

@@ -47,6 +47,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeVar
 
+from otpt.arguments import checked
 from otpt.errors import OtptError, cannot_read, describe_error, unknown
 
 PLUGINS = "otpt.plugins"
@@ -231,6 +232,7 @@ def _warn(point: EntryPoint, error: Exception) -> None:
 # ---- user files -----------------------------------------------------------------------------------------------------
 
 
+@checked
 def load_plugin(path: str | Path) -> str:
     """Execute a Python file, whose decorators register its functions, and return the digest of the file.
 

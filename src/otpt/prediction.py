@@ -10,29 +10,36 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from html import escape
 from itertools import islice
 from pathlib import PurePath
-from typing import TYPE_CHECKING, NotRequired, SupportsIndex, TypedDict, overload
+from typing import TYPE_CHECKING, NoReturn, NotRequired, SupportsIndex, TypedDict, overload
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
 from typing_extensions import TypeVar
 
+from otpt.arguments import checked
 from otpt.calibration import Calibrated
+from otpt.decision import Decision
 from otpt.errors import OtptError
 from otpt.groups import Answer, Groups
-from otpt.images import ImageSource, open_image
+from otpt.images import ImageSource
 from otpt.methods import MULTI_LABEL, Method, Output, Task
 from otpt.plots import Panel, draw_grid, draw_panel
 from otpt.rejection import REJECTED
+from otpt.video import open_still
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
+IMPOSSIBLE = "nothing-within"
+"""Flag of a prediction within a group of which no class has any probability."""
+_TABLES = ("to_dataframe", "to_df", "df", "dataframe", "to_frame", "to_csv", "to_dict", "to_polars")
+_PLAIN = Decision()
 _REPR_ROWS = 5
 _HTML_ROWS = 20
 _PANEL_CLASSES = 3
@@ -158,6 +165,7 @@ class Prediction:
         least = self._threshold_or(threshold)
         return [name for name, score in self.top(len(self)) if score >= least]
 
+    @checked
     def top(self, count: int = 5) -> list[tuple[str, float]]:
         """Return the ``count`` most probable classes as (name, probability), best first."""
         order = np.argsort(-self.probabilities, kind="stable")[:count]
@@ -300,6 +308,10 @@ class Predictions(list[Result]):
         ['image', 'label', 'confidence', 'method']
     """
 
+    def __getattr__(self, name: str) -> NoReturn:
+        hint = "; write to_pandas()" if name.lower() in _TABLES else ""
+        raise AttributeError(f"Predictions have no attribute {name!r}{hint}.")
+
     @property
     def labels(self) -> list[str | None]:
         """Label of each image; None for an image that cannot be used."""
@@ -411,7 +423,7 @@ def make_predictions(
     *,
     image: str = "",
     source: Callable[[], ImageSource] | None = None,
-    threshold: float = 0.5,
+    decision: Decision = _PLAIN,
 ) -> dict[str, Prediction]:
     """Return {method name: prediction} of one image, calibrated if ``calibrations`` contains the method.
 
@@ -422,7 +434,8 @@ def make_predictions(
         calibrations: calibrations by method name.
         image: name of the image.
         source: function that returns the image, for plots.
-        threshold: default threshold of :meth:`Prediction.labels_above` and :meth:`Prediction.back_off`.
+        decision: its ``threshold`` is the default of :meth:`Prediction.labels_above` and :meth:`Prediction.back_off`,
+            and its ``within`` restricts predictions to a group.
     """
     names = task.classes
     result = {}
@@ -439,7 +452,7 @@ def make_predictions(
             abstained = answer.abstained
             prediction_set = None if answer.classes is None else tuple(names[c] for c in answer.classes)
             extras["uncalibrated_confidence"] = output.confidence
-        result[method.name] = Prediction(
+        prediction = Prediction(
             label=names[index],
             confidence=float(probabilities.max()),
             index=index,
@@ -453,10 +466,39 @@ def make_predictions(
             rejected=REJECTED in output.flags if "unknown_score" in extras else None,
             grouping=task.groups,
             image=image,
-            threshold=threshold,
+            threshold=decision.threshold,
             source=source,
         )
+        result[method.name] = prediction if decision.within is None else _restrict(prediction, decision.within)
     return result
+
+
+def _restrict(prediction: Prediction, within: str) -> Prediction:
+    """Return a prediction among the classes of a group: P(c | group) = P(c) / P(group)."""
+    assert prediction.grouping is not None
+    members = list(prediction.grouping.members[within])
+    names = tuple(prediction.class_names[position] for position in members)
+    joint = prediction.probabilities[members]
+    of_group = float(joint.sum())
+    flags = prediction.flags
+    if of_group > 0:
+        probabilities = joint / of_group
+    else:
+        probabilities = np.full(len(members), 1 / len(members))
+        flags = (*flags, IMPOSSIBLE)
+    index = members.index(prediction.index) if prediction.index in members else int(probabilities.argmax())
+    extras = {name: number for name, number in prediction.extras.items() if name != "uncalibrated_confidence"}
+    return replace(
+        prediction,
+        label=names[index],
+        confidence=float(probabilities.max()),
+        index=index,
+        probabilities=probabilities,
+        class_names=names,
+        flags=flags,
+        extras={**extras, "within": min(of_group, 1.0)},
+        grouping=prediction.grouping.inside(within),
+    )
 
 
 def _finite(number: float) -> float | None:
@@ -588,6 +630,6 @@ def _open_again(prediction: Prediction) -> Image.Image | None:
     if prediction.source is None:
         return None
     try:
-        return open_image(prediction.source())
+        return open_still(prediction.source())
     except Exception:  # the file may be gone by now, and the source may be a function of the user
         return None

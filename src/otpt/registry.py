@@ -30,10 +30,12 @@ from typing import (
     Annotated,
     ClassVar,
     Concatenate,
+    Literal,
     ParamSpec,
     Protocol,
     TypeVar,
     cast,
+    get_args,
     get_type_hints,
     overload,
 )
@@ -84,6 +86,30 @@ Positive = Annotated[float, Field(gt=0)]
 NonNegative = Annotated[float, Field(ge=0)]
 Count = Annotated[int, Field(ge=1)]
 """Bounds of settings, as annotations of a function's parameters."""
+
+
+@dataclass(frozen=True)
+class Multiplies:
+    """Mark of a setting whose value multiplies the work of its part: ``Annotated[Count, Multiplies("logits")]``.
+
+    Estimates (:mod:`otpt.methods.work`) count it, and the service refuses requests by it. A setting without this mark
+    may take any value of its range at about the cost of its default: it is bounded by the number of views or classes,
+    or is a weight.
+
+    Attributes:
+        work: what is done as often as the value says: "texts", all texts are encoded with their gradients; "logits",
+            one pass over the logits of all views; "entries", one feature of each class is stored and read.
+    """
+
+    work: Literal["texts", "logits", "entries"]
+
+
+TextSteps = Annotated[Count, Multiplies("texts")]
+"""Number of steps that each encode all texts with their gradients."""
+Rounds = Annotated[Count, Multiplies("logits")]
+"""Number of passes over the logits of all views."""
+Entries = Annotated[Count, Multiplies("entries")]
+"""Number of features that are stored of each class."""
 
 AVAILABLE = (
     "logits",
@@ -176,6 +202,20 @@ class Setting:
         """Validates values of the parameter."""
         make: Callable[..., TypeAdapter[object]] = TypeAdapter
         return make(self.kind, config=ConfigDict(allow_inf_nan=False, arbitrary_types_allowed=True))
+
+    @cached_property
+    def multiplies(self) -> Multiplies | None:
+        """What its value multiplies, or None."""
+        marks = (mark for mark in _metadata(self.kind) if isinstance(mark, Multiplies))
+        return next(marks, None)
+
+
+def _metadata(kind: object) -> list[object]:
+    """Return what types are annotated with, also the members of a union; of a field, its metadata."""
+    marks: list[object] = list(getattr(kind, "metadata", ()))
+    for argument in get_args(kind):
+        marks += [argument] if isinstance(argument, Multiplies) else _metadata(argument)
+    return marks
 
 
 @cache

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TypeVar
@@ -63,6 +63,13 @@ def check_cancelled() -> None:
         raise Cancelled
 
 
+def cancellable_loop(items: Iterable[_In]) -> Iterator[_In]:
+    """Yield the items and call :func:`check_cancelled` before each: for loops over steps whose number is a setting."""
+    for item in items:
+        check_cancelled()
+        yield item
+
+
 @contextmanager
 def one_thread() -> Iterator[None]:
     """Run torch operators in the calling thread only."""
@@ -83,12 +90,13 @@ def in_threads(work: Callable[[_In], _Out], items: Sequence[_In], *, at_once: in
     threads = min(available_threads(), len(items), at_once or len(items))
     if threads <= 1:
         with one_thread():
-            return [work(item) for item in items]
+            return [work(item) for item in cancellable_loop(items)]
     slots = threading.BoundedSemaphore(threads)
     stop = getattr(_local, "stop", None)
 
     def one(item: _In) -> _Out:
         with slots, cancellable(stop):
+            check_cancelled()
             return work(item)
 
     return list(_pool(available_threads()).map(one, items))

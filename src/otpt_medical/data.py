@@ -18,8 +18,10 @@ from otpt.data import (
     NoSuchSplit,
     Place,
     Record,
+    read_downloads,
     read_folders,
     register_dataset,
+    register_downloads,
     register_reader,
 )
 from otpt.errors import OtptError
@@ -146,3 +148,5 @@ _TABLES = TypeAdapter(dict[str, dict[str, object]])
 _TEXT = resources.files(__package__).joinpath("datasets.toml").read_text(encoding="utf-8")
 for _name, _table in _TABLES.validate_python(parse_toml(_TEXT)).items():
     register_dataset(_entry(_name, _table))
+_DOWNLOADS = resources.files(__package__).joinpath("downloads.toml").read_text(encoding="utf-8")
+register_downloads(read_downloads(_DOWNLOADS, "downloads.toml"))

@@ -103,7 +103,7 @@ def reproduce(
             tables += shown
             if shown and not json:
                 print(f"Table {planned.number}, {planned.backbone}:")
-                print(render(shown, "terminal", width=terminal_width()), end="")
+                print(render(shown, "text", width=terminal_width()), end="")
     if json:
         print_json({"plan": plan.to_dict(), "tables": [table.to_dict() for table in tables], "commands": commands})
     return INCOMPLETE if unreadable else 0

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from oracles.models.tiny import randomise
 
 from otpt.backbones import QuickGeluWarning, load_backbone
+from otpt.backbones.sources import AssumedPartsWarning
 from otpt.errors import OtptError
 from otpt.prompts import PlainEncoder, PrefixEncoder, Prompt, PromptEncoder, tokenize_prompts
 
@@ -60,6 +61,18 @@ def test_features_are_those_of_transformers(tmp_path: Path, eos: int, act: str) 
     assert backbone.preprocessing.interpolation == "bilinear"
     assert backbone.preprocessing.mean == (0.5, 0.5, 0.5)
     assert backbone.logit_scale == pytest.approx(100, abs=1e-3)
+
+
+@pytest.mark.parametrize("missing", [["tokenizer"], ["tokenizer", "processor"]])
+def test_parts_of_clip_are_assumed_with_a_warning(tmp_path: Path, missing: list[str]) -> None:
+    write_folder(tmp_path)
+    if "processor" in missing:
+        (tmp_path / "preprocessor_config.json").unlink()
+    with pytest.warns(AssumedPartsWarning) as record:
+        load_backbone(str(tmp_path), device="cpu")
+    (message,) = [str(warning.message) for warning in record if warning.category is AssumedPartsWarning]
+    assert str(tmp_path) in message
+    assert [part for part in ("tokenizer", "processor") if part in message] == missing
 
 
 def test_contradicting_its_configuration_is_warned_of(tmp_path: Path) -> None:

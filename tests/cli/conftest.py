@@ -30,7 +30,10 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
         values = np.random.default_rng(i).integers(0, 256, (6, 8, 3), dtype=np.uint8)
         path = folder / ("cat", "dog")[i % 2] / f"{i}.png"
         path.parent.mkdir(exist_ok=True)
-        Image.fromarray(values).resize((80, 60)).save(path)
+        exif = Image.Exif()
+        if i == 0:
+            exif[0x0112] = 6  # its camera lay on its side
+        Image.fromarray(values).resize((80, 60)).save(path, exif=exif)
     return folder
 
 

@@ -69,6 +69,7 @@ CASES: dict[str, Case] = {
     "guarantee": Case(0.05, {**CALIBRATED, "risk": 0.3}),
     "reject": Case("msp"),
     "reject_threshold": Case(0.01, {"reject": "msp"}),
+    "within": Case("animal", {"groups": "GROUPS"}),
     "threshold": Case(0.0, {"multi-label": True, "methods": None, "views": None}),
     "seeds": Case([0, 1]),
     "shard_size": Case(2),

@@ -1,13 +1,11 @@
-"""``otpt datasets``, ``check`` and ``get``."""
+"""``otpt datasets`` and ``check``."""
 
 from __future__ import annotations
 
 import json
-import urllib.error
 from pathlib import Path
 
 import pytest
-import torchvision
 from oracles.command import run
 from oracles.data.data_files import put_images, write_dtd
 
@@ -38,7 +36,7 @@ def test_list_with_a_root(capsys, root: Path) -> None:
     assert code == 0
     lines = out.splitlines()
     (line,) = [line for line in lines if line.startswith("dtd ")]
-    assert line.split() == ["dtd", "47", "1692", "fine-grained", "dtd/images", "(CoOp)"]
+    assert line.split()[:7] == ["dtd", "47", "1692", "625.8", "MB", "dtd/images", "(CoOp)"]
     assert rows["pets"]["missing"] in lines
     code, _, err = run(capsys, "datasets", "--data", root / "none")
     assert (code, err.count("\n")) == (2, 1)
@@ -83,29 +81,14 @@ def test_check_own_data_lists_only_some_missing(capsys, tmp_path: Path) -> None:
     assert "2 classes, 22 images, 22 of them opened" in out
 
 
-def test_get_downloads_by_torchvision(capsys, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fake(root: Path, download: bool) -> None:
-        assert download
-        put_images(root / "dtd/dtd/images", ["banded/banded_0060.jpg"])
-        raise ModuleNotFoundError("No module named 'scipy'")  # as a constructor does after the download
-
-    monkeypatch.setattr(torchvision.datasets, "DTD", fake)
-    code, out, err = run(capsys, "datasets", "get", "dtd", "--data", tmp_path / "new")
+def test_the_list_says_where_sets_come_from(capsys) -> None:
+    code, out, _ = run(capsys, "datasets", "--json")
     assert code == 0
-    assert str(tmp_path / "new/dtd/dtd/images") in out
-    assert "split_zhou_DescribableTextures.json is not torchvision's" in err
-
-
-def test_get_that_fails(capsys, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def offline(root: Path, download: bool) -> None:
-        raise urllib.error.URLError("no route to host")
-
-    monkeypatch.setattr(torchvision.datasets, "EuroSAT", offline)
-    code, _, err = run(capsys, "datasets", "get", "eurosat", "--data", tmp_path)
-    assert (code, "no route to host" in err) == (2, True)
-    code, _, err = run(capsys, "datasets", "get", "cars", "--data", tmp_path)
-    assert (code, "caltech101, pets" in err) == (2, True)
-    code, _, err = run(capsys, "datasets", "get", "dtd")
-    assert (code, "--data" in err) == (2, True)
-    code, _, err = run(capsys, "datasets", "get", "dtdd", "--data", tmp_path)
-    assert (code, "Did you mean: dtd" in err) == (2, True)
+    rows = {row["name"]: row for row in json.loads(out)}
+    assert (rows["dtd"]["download"], rows["dtd"]["bytes"], rows["dtd"]["account"]) == ("get", 625803514, "")
+    assert (rows["imagenet"]["download"], rows["imagenet"]["account"]) == ("by hand", "image-net.org")
+    assert "prepare imagenet" in rows["imagenet"]["next"]
+    assert rows["kather"]["licence"] == "CC BY 4.0"
+    code, out, _ = run(capsys, "datasets")
+    (line,) = [line for line in out.splitlines() if line.startswith("dtd ")]
+    assert "625.8 MB" in line

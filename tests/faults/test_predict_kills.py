@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -119,15 +120,16 @@ def test_several_processes(kind: str, name: str, job: tuple[list[str], pd.DataFr
             while new_rows and process.poll() is None and written(out) == before:
                 time.sleep(0.05)
             time.sleep((1 if new_rows else 10) * chosen.random())
-            victims = [psutil.Process(process.pid)]
-            if kind == "processes":
-                victims += [each for each in victims[0].children() if "spawn_main" in " ".join(each.cmdline())]
             if process.poll() is None:
-                chosen.choice(victims).kill()
-                counts.append(written(out))
-                code, kills, unfinished = process.wait(120), kills + 1, unfinished + 1
-                assert code in (2, -signal.SIGKILL)
-                continue
+                victims = [psutil.Process(process.pid)]
+                if kind == "processes":
+                    victims += [child for child in victims[0].children() if "spawn_main" in " ".join(child.cmdline())]
+                with suppress(psutil.NoSuchProcess):  # a worker that has just ended by itself
+                    chosen.choice(victims).kill()
+                    counts.append(written(out))
+                    code, kills, unfinished = process.wait(300), kills + 1, unfinished + 1
+                    assert code in (2, -signal.SIGKILL)
+                    continue
         assert process.wait(300) == 2, (out.parent / "printed.txt").read_text(encoding="utf-8")
         check(out, expected, unfinished)
         unfinished, runs = 0, runs + 1

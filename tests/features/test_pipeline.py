@@ -233,3 +233,16 @@ def test_a_damaged_digest_is_replaced(images: list[Path], tmp_path: Path, damage
 def test_an_impossible_number_of_threads() -> None:
     with pytest.raises(OtptError, match="number of threads is -1; expected 0 or more"):
         FeaturePipeline(backbone(), threads=-1)
+
+
+def test_the_orientation_is_part_of_the_key_of_a_file(tmp_path: Path) -> None:
+    path, cache = tmp_path / "photo.png", FeatureCache(tmp_path / "cache")
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    image(3).save(path, exif=exif)
+    os.utime(path, (0, 0))  # an old file is known by its name
+    for upright in (True, False, True, False):
+        ((_, found),) = FeaturePipeline(backbone(), cache=cache)(tasks([path], upright=upright))
+        expected = literal(open_image(path, upright=upright))
+        torch.testing.assert_close(good(found).features[SOME.kind], expected, rtol=0, atol=1e-6)
+    assert cache.info().entries == 2

@@ -53,6 +53,8 @@ def test_exif_orientation_is_applied(form, orientation):
     exif[0x0112] = orientation
     data = _encoded(image, form, exif=exif)
     opened = Image.open(io.BytesIO(data))
+    as_stored = np.asarray(opened.convert("RGB"))  # as the official scripts read it
+    np.testing.assert_array_equal(np.asarray(open_image(data, upright=False)), as_stored)
     expected = np.asarray(ImageOps.exif_transpose(opened).convert("RGB"))
     image = open_image(data)
     _same(image, expected)

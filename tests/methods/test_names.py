@@ -28,6 +28,7 @@ PUBLISHED: dict[str, dict[str, Any]] = {
     "o-tpt-rows": {"objectives": {"entropy": 1.0, "orthogonality-rows": ORTHOGONALITY}},
     "o-tpt-frobenius": {"objectives": {"entropy": 1.0, "orthogonality-frobenius": ORTHOGONALITY}},
     "o-tpt-squared": {"objectives": {"entropy": 1.0, "orthogonality-squared": ORTHOGONALITY}},
+    "o-tpt-spectral": {"objectives": {"entropy": 1.0, "orthogonality-spectral": ORTHOGONALITY}},
     "o-tpt+c-tpt": {"objectives": {"entropy": 1.0, "orthogonality": ORTHOGONALITY, "dispersion": DISPERSION}},
     "tpt+ts": {"objectives": TPT, "calibrate": "temperature"},
     "tpt+sals": {"objectives": TPT, "calibrate": "sals"},

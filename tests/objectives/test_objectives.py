@@ -229,6 +229,26 @@ def test_closed_form_is_the_householder_loss(classes: int, width: int) -> None:
     torch.testing.assert_close(g_closed, g_literal, rtol=0, atol=1e-13)
 
 
+@pytest.mark.parametrize(("classes", "width"), [(5, 8), (2, 16), (8, 8), (47, 64), (40, 12), (100, 64), (3, 2)])
+def test_the_spectral_reading_is_the_squared_operator_norm(classes: int, width: int) -> None:
+    generator = torch.Generator().manual_seed(classes)
+    for mean in (0.0, 1.0):
+        raw = torch.randn(classes, width, generator=generator, dtype=torch.float64) + mean
+        features = torch.nn.functional.normalize(raw, dim=-1).requires_grad_()
+        unit = features.detach()
+
+        def on_the_tangent(gradient: torch.Tensor, unit: torch.Tensor = unit) -> torch.Tensor:
+            return gradient - (gradient * unit).sum(dim=-1, keepdim=True) * unit  # texts stay unit vectors
+
+        off = features @ features.T - torch.eye(classes, dtype=torch.float64)
+        value, literal = ob.spectral_orthogonality(features), torch.linalg.matrix_norm(off, ord=2) ** 2
+        assert value.item() == pytest.approx(literal.item(), abs=1e-10)
+        gradient, expected = (on_the_tangent(torch.autograd.grad(norm, features)[0]) for norm in (value, literal))
+        torch.testing.assert_close(gradient, expected, rtol=0, atol=1e-10)
+    orthogonal = torch.eye(classes, width, dtype=torch.float64)
+    assert ob.spectral_orthogonality(orthogonal).item() == (1 if classes > width else 0)
+
+
 def test_householder_is_finite_where_the_literal_form_is_not() -> None:
     features = torch.eye(4, 8, dtype=torch.float64).requires_grad_()
     assert literal_householder(features).isnan()
@@ -244,6 +264,7 @@ TEXT = [
     ob.row_orthogonality,
     ob.frobenius_orthogonality,
     ob.squared_orthogonality,
+    ob.spectral_orthogonality,
     *(partial(on_the_sphere, form) for form in FORMS.values()),
 ]
 VIEW = [

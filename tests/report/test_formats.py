@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 from otpt import OtptError
-from otpt.files import csv_cell
+from otpt.escapes import csv_cell
 from otpt.report import Results, Table, build_tables, render
 from otpt.report.formats import text_table
 

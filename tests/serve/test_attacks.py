@@ -241,7 +241,7 @@ COSTLY: dict[str, Any] = {
     "half a character in a key": (422, {**GOOD, "\udfff": 1}),
     "half a character in an image": (400, {**GOOD, "image": "\ud800"}),
     "a control character in a label": (422, {**GOOD, "labels": ["cat", "d\x1b[2Jog"]}),
-    "a field of a format string": (422, {**GOOD, "template": "{0.__class__}"}),
+    "a field of a format string": (422, {**GOOD, "prompt": "{0.__class__}"}),
 }
 FILES = [jpeg_of_many_segments, jpeg_of_many_scans, icon_of_many_pixels]
 

@@ -65,7 +65,7 @@ def test_json_and_multipart_are_equal_to_the_classifier(local: Local, classifier
 def test_compare_and_its_views(local: Local, classifier: otpt.Classifier) -> None:
     methods = ["zero-shot", "tpt", "o-tpt"]
     expected = classifier.set_classes(FRUIT, "a drawing of a").compare(image_file(3), methods)
-    asked = {"image": text_of(image_file(3)), "labels": FRUIT, "methods": methods, "template": "a drawing of a {}."}
+    asked = {"image": text_of(image_file(3)), "labels": FRUIT, "methods": methods, "prompt": "a drawing of a {}."}
     with local.client() as client:
         answer = client.post("/v1/compare", json={**asked, "show_views": True})
     assert answer.status_code == 200, answer.text

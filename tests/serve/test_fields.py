@@ -6,8 +6,11 @@ the test says what to add to ``CASES``.
 
 from __future__ import annotations
 
+import ast
 import json
-from dataclasses import replace
+import re
+from contextlib import suppress
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +20,14 @@ from oracles.fields import Case, other_values, same, values_to_try
 from oracles.pages.servers import image_file, text_of
 from pydantic.fields import FieldInfo
 
+import otpt
 from otpt.errors import OtptError
 from otpt.methods import get_method, known_parts
+from otpt.methods.method import Steps
 from otpt.records import NOT_SERVED, Frozen, mark_of
-from otpt.registry import INITS, STREAM, SYSTEMS
+from otpt.registry import ADAPTATIONS, AGGREGATIONS, CALIBRATIONS, GATES, INITS, OBJECTIVES, STREAM, SYSTEMS
 from otpt.serve.fields import FORMS, RECORDS
-from otpt.serve.queries import names_file
+from otpt.serve.queries import names_file, served_method
 from otpt.serve.schemas import CompareRequest, PredictRequest
 
 from .conftest import ANIMALS, Local
@@ -39,14 +44,15 @@ CASES = {
     "model": Case("twin"),
     "method": Case("zero-shot", {"method": None}),
     "methods": Case(["zero-shot"]),
-    "template": Case("a drawing of a {}."),
+    "prompt": Case("a drawing of a {}."),
     "templates": Case(["a drawing of a {}.", "a photo of the {}."], {"method": "zero-shot"}),
     "top": Case(2),
     "groups": Case(GROUPS),
     "multi_label": Case(True, {"method": None}),
     "allow_duplicates": Case(True, {"labels": ["cat", "dog", "cat"]}, unlocks=True),
-    "all_tokens": Case(True, {"template": "a chiaroscuro of a {}."}, unlocks=True),
+    "all_tokens": Case(True, {"prompt": "a chiaroscuro of a {}."}, unlocks=True),
     "threshold": Case(1.0, {"groups": GROUPS}),
+    "within": Case("pet", {"groups": GROUPS}),
     "calibration": Case(["animals"], {**CALIBRATED, "calibration": None}),
     "augmix": Case(False),
     "family": Case("shift"),
@@ -200,22 +206,61 @@ def test_requests_name_no_files(local: Local, name: str, tmp_path: Path) -> None
             assert "secret {}" not in answer.text
 
 
-def whole_numbers() -> list[str]:
-    """Methods of which a setting is a huge number."""
+def is_served(name: str) -> bool:
+    with suppress(OtptError):
+        return served_method(name).name == name
+    return False
+
+
+EXTREME = ("0", "1", "1e-300", "1e308", "1000000000", "1" + "0" * 30)
+"""Values of settings, of which each setting takes those in its range."""
+
+
+def numeric_settings() -> list[tuple[str, str]]:
+    """All settings of all registered parts that are numbers: (method, setting)."""
     names = []
     for part in known_parts():
         method = get_method(method_with(part))
         settings = {**method.defaults, **{key: value.default for key, value in method.input_settings.items()}}
-        for setting, default in settings.items():
-            if isinstance(default, int) and not isinstance(default, bool):
-                names.append(f"{method.name}[{setting.replace('_', '-')}=1000000000]")
-    return [*sorted(set(names)), "tpt[steps=1000000000]"]
+        names += [(method.name, name) for name, value in settings.items() if isinstance(value, (int, float))]
+    steps = [("tpt", step.name) for step in fields(Steps)]
+    return sorted({*names, *steps, ("tpt+ts", "temperature")})
 
 
-@pytest.mark.parametrize("name", whole_numbers())
-def test_settings_that_take_forever_are_refused(local: Local, name: str) -> None:
-    answer = ask(local, "predict", {**ONE, "method": name}, form=False, single=True)
-    assert answer.status_code == 422, answer.text
+@pytest.mark.parametrize(("name", "setting"), [case for case in numeric_settings() if is_served(case[0])])
+def test_extreme_settings_are_answered_or_refused(local: Local, name: str, setting: str) -> None:
+    """One without a mark may take any value of its range; the work of the others is refused before it begins."""
+    statuses = {}
+    for value in EXTREME:
+        method = f"{name}[{setting.replace('_', '-')}={value}]"
+        answer = ask(local, "predict", {**ONE, "method": method, "views": 4}, form=False, single=True)
+        assert answer.status_code in (200, 422), (method, answer.text)
+        statuses[value] = answer.status_code
+    multiplies = {s.name for function in get_method(name).functions for s in function.settings.values() if s.multiplies}
+    if setting in multiplies | {"steps"}:
+        assert statuses["1000000000"] == statuses["1" + "0" * 30] == 422
+
+
+def test_whole_numbers_that_bound_a_loop_say_so() -> None:
+    """``range(SETTING)`` is a loop whose work a request decides: the setting has a mark, and the loop can end."""
+    sources = Path(otpt.__file__).parent
+    marked, looped = set(), set()
+    for registry in (ADAPTATIONS, CALIBRATIONS, AGGREGATIONS, GATES, OBJECTIVES):
+        for component in registry.values():
+            marked |= {setting.name for setting in component.settings.values() if setting.multiplies}
+    for init in INITS.values():
+        marked |= {setting.name for setting in init.settings().values() if setting.multiplies}
+    settings = {setting for _, setting in numeric_settings()}
+    for path in [*sources.glob("methods/*.py"), *sources.glob("calibration/*.py"), sources / "objectives.py"]:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.For):
+                loop = ast.unparse(node.iter)
+                words = re.findall(r"\w+", loop) if "range(" in loop else []
+                names = {*words} & settings
+                looped |= names
+                assert not names or "cancellable_loop" in loop, f"{path.name}: {loop}"
+    assert {"bias_steps", "lsa_passes", "steps"} <= looped
+    assert looped - {"steps"} <= marked
 
 
 # ---- prepared texts -------------------------------------------------------------------------------------------------

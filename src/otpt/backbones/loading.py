@@ -93,6 +93,9 @@ def load_backbone(
             raise OtptError(f"{name}= applies only to {kind}; omit it.")
     if isinstance(spec, nn.Module) and device == "auto":
         device = str(next((parameter.device for parameter in spec.parameters()), device)).removesuffix(":0")
+    for name, value in {"compile": compile, "quick_gelu": quick_gelu}.items():
+        if value is not None and not isinstance(value, bool):
+            raise OtptError(f"{name} is {value!r:.80}; expected True or False.")
     place = pick_device(device)
     check_precision(precision, place)
     if compile and place.type not in {"cpu", "cuda"}:

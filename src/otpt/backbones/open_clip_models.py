@@ -154,6 +154,8 @@ def load_folder(folder: str, quick_gelu: bool | None = None) -> Parts:
     if not path.is_dir():
         raise OtptError(f"There is no folder {path}; check the path.")
     if not (path / CONFIG_FILE).is_file():
+        if (path / "config.json").is_file():
+            raise OtptError(f"The folder {path} is one of Hugging Face; write hf:{folder}.")
         raise OtptError(f"The folder {path} has no {CONFIG_FILE}; expected the folder of an open_clip model.")
     folder_config = _read_config(path / CONFIG_FILE)
     config = folder_config["model_cfg"]

@@ -63,6 +63,10 @@ class QuickGeluWarning(UserWarning):
     """Warning that a model may run with another activation than it was trained with."""
 
 
+class AssumedPartsWarning(UserWarning):
+    """Warning that a model has no tokenizer or processor of its own, so that CLIP's are used."""
+
+
 def choose_gelu(asked: bool | None, needed: bool | None, named: bool | None, source: str) -> bool:
     """Return whether to use QuickGELU, x·σ(1.702x), instead of GELU; warn if the choice is doubtful.
 

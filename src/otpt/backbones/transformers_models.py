@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from pathlib import Path
@@ -22,7 +23,7 @@ from otpt.backbones.dual_encoders import dual_encoder_parts, is_dual_encoder
 from otpt.backbones.hf_tokenizers import prepare_tokenizer
 from otpt.backbones.modules import Tokenizer
 from otpt.backbones.open_clip_models import ModelConfig, clip_tokenizer
-from otpt.backbones.sources import Parts, choose_gelu, download, hub, quiet_transformers
+from otpt.backbones.sources import AssumedPartsWarning, Parts, choose_gelu, download, hub, quiet_transformers
 from otpt.errors import OtptError
 
 if TYPE_CHECKING:
@@ -97,8 +98,19 @@ def load_transformers(source: str, quick_gelu: bool | None = None) -> Parts:
             _check_complete(config, state, source)
         tokenizer = _optional(transformers.AutoTokenizer.from_pretrained, source, offline)
         processor = _optional(transformers.AutoImageProcessor.from_pretrained, source, offline)
+        missing = []
         if tokenizer is None or len(tokenizer) <= len(tokenizer.all_special_tokens):  # no vocabulary file
             tokenizer = clip_tokenizer()
+            missing.append("tokenizer")
+        if processor is None:
+            missing.append("processor")
+        if missing:
+            warnings.warn(
+                f"{source} has no {' and no '.join(missing)}; CLIP's {'is' if len(missing) == 1 else 'are'} used. If "
+                "the model was trained with another, save it into the same folder.",
+                AssumedPartsWarning,
+                stacklevel=4,
+            )
         preprocess = {} if processor is None else processor
         if config.model_type == "clip":
             return _clip_parts(config.to_dict(), state, tokenizer, preprocess, name, quick_gelu)

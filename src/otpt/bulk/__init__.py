@@ -16,6 +16,7 @@ from otpt.bulk.jobs import (
     ImageWorker,
     Item,
 )
+from otpt.bulk.labelled import LabelledPredictions, read_labelled
 from otpt.bulk.prediction import (
     BulkResult,
     ImageJob,
@@ -28,7 +29,8 @@ from otpt.bulk.prediction import (
     predict,
     run,
 )
-from otpt.bulk.rows import Row, answer_rows, flat_row
+from otpt.bulk.ranking import check_ranked, rank
+from otpt.bulk.rows import Row, answer_rows, flat_row, uncertainty
 from otpt.bulk.stamps import stamp_of
 from otpt.bulk.store import Identified, RowStore
 from otpt.bulk.writers import check_output
@@ -44,17 +46,22 @@ __all__ = [
     "ImageWorker",
     "Images",
     "Item",
+    "LabelledPredictions",
     "Monitor",
     "PendingImage",
     "Row",
     "RowStore",
     "answer_rows",
     "check_output",
+    "check_ranked",
     "embed",
     "fit_job",
     "flat_row",
     "open_images",
     "predict",
+    "rank",
+    "read_labelled",
     "run",
     "stamp_of",
+    "uncertainty",
 ]

@@ -6,11 +6,12 @@ import os
 import threading
 import warnings
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, Protocol, TypeVar
 
+from otpt.arguments import checked
 from otpt.bulk.jobs import READERS, Answer, Chunk, ClassifierJob, EmbeddingJob, Item, split_chunks
 from otpt.bulk.rows import answer_rows
 from otpt.bulk.stamps import stamp_of
@@ -24,7 +25,7 @@ from otpt.features.inputs import image_inputs
 from otpt.images import NamedImage
 from otpt.methods import Method, refuse_features
 from otpt.prediction import Failure
-from otpt.progress import Progress
+from otpt.progress import LOADING, Progress, as_progress
 from otpt.workers import Job, Pool, get_pool, local_pool
 
 Result = TypeVar("Result")
@@ -84,6 +85,7 @@ class Monitor(Progress):
         """Report the answer of an image; nothing by default."""
 
 
+@checked
 def predict(
     classifier: Classifier | ClassifierJob,
     source: Images,
@@ -93,8 +95,9 @@ def predict(
     workers: int | None = None,
     pool: Pool | str | None = None,
     top: int | None = None,
+    ranked: bool = False,
     overwrite: bool = False,
-    progress: Monitor | None = None,
+    progress: Monitor | bool | None = None,
 ) -> BulkResult:
     """Predict images and write their rows in order; repeated, the same call continues after a kill.
 
@@ -112,8 +115,10 @@ def predict(
         workers: number of processes, each with a copy of the model; by default, this one.
         pool: pool of workers, or the name of one (:mod:`otpt.workers`), in place of a number.
         top: number of best classes with their own columns; by default, the label alone.
+        ranked: whether to add a column ``uncertainty``, from 0 to 1; :func:`otpt.bulk.rank` sorts by it.
         overwrite: whether to start the output again.
-        progress: shows the progress, ``otpt.bulk.Monitor()`` as a bar; nothing is shown by default.
+        progress: True for a bar, or a line per minute in a log; False for nothing; or a :class:`Monitor`. By default
+            a bar on a terminal or in a notebook.
 
     Example:
         >>> import tempfile
@@ -129,6 +134,8 @@ def predict(
         (2, 0)
     """
     check_output(os.fspath(out))
+    if top is not None and top < 1:
+        raise OtptError(f"top is {top}; expected at least 1.")
     if isinstance(classifier, ClassifierJob) and methods is not None:
         raise OtptError("methods were given with a job; expected a classifier, or a job with these methods.")
     job = classifier if isinstance(classifier, ClassifierJob) else ClassifierJob.of(classifier, methods)
@@ -137,12 +144,14 @@ def predict(
     job = fit_job(job, images, pool)
     with ExitStack() as stack:  # finished rows are also written after Ctrl-C and SIGTERM
         stack.enter_context(pool)
-        facts = {**pool.facts(job), "top": top}
+        monitor = stack.enter_context(_monitor(progress))
+        with monitor.waiting(LOADING):
+            facts = {**pool.facts(job), "top": top, **({"ranked": True} if ranked else {})}
         store = stack.enter_context(RowStore(os.fspath(out), facts, top=top, overwrite=overwrite))
-        monitor = progress or Monitor(show=False)
         for image, answer in run(job, images, pool, monitor, store):
             monitor.answered(image.name, answer)
-            rows = answer_rows(image.name, answer, top or 1, several_labels=job.task.independent_labels)
+            several_labels = job.task.independent_labels
+            rows = answer_rows(image.name, answer, top or 1, several_labels=several_labels, ranked=ranked)
             store.write(rows, stamp=image.stamp)
     return BulkResult(store.path, store.done, store.failed, store.rows)
 
@@ -157,7 +166,7 @@ def embed(
     dtype: Literal["float32", "float16"] = "float32",
     metadata: Mapping[str, str] | None = None,
     overwrite: bool = False,
-    progress: Monitor | None = None,
+    progress: Monitor | bool | None = None,
 ) -> BulkResult:
     """Encode images and write a row each with its unit feature; repeated, the same call continues after a kill.
 
@@ -195,12 +204,14 @@ def embed(
     check_pool(images, pool)
     with ExitStack() as stack:
         stack.enter_context(pool)
-        facts = {**pool.facts(job), "dtype": dtype}
+        monitor = stack.enter_context(_monitor(progress))
+        with monitor.waiting(LOADING):
+            facts = {**pool.facts(job), "dtype": dtype}
         of_file = {f"otpt.{name}": str(facts[name]) for name in ("backbone", "views", "seed", "dtype")}
         store = stack.enter_context(
             RowStore(os.fspath(out), facts, key="id", overwrite=overwrite, metadata={**(metadata or {}), **of_file})
         )
-        for image, feature in run(job, images, pool, progress or Monitor(show=False), store):
+        for image, feature in run(job, images, pool, monitor, store):
             row: dict[str, object] = {"id": image.name, "feature": None, "error": None}
             if isinstance(feature, OtptError):
                 row["error"] = str(feature)
@@ -246,7 +257,9 @@ def run(
         if monitor.shown:
             threading.Thread(target=_count, args=(images, monitor), daemon=True).start()  # many images take a while
         chunks = split_chunks(remember(), 1 if pool.inline else job.chunk_size)
-        for number, result in enumerate(pool.map(job, chunks), start=done + 1):
+        with monitor.waiting(LOADING):
+            results = pool.map(job, chunks)
+        for number, result in enumerate(results, start=done + 1):
             error = _error_of(result)
             if isinstance(error, SourceError):
                 raise error
@@ -257,6 +270,7 @@ def run(
         raise problems[0]
 
 
+@checked
 def open_images(source: Images) -> Iterable[Item]:
     """Return the images of a source as named images or rows of features."""
     if isinstance(source, Source):
@@ -297,6 +311,16 @@ def _open_pool(pool: Pool | str | None, workers: int | None, device: str) -> Poo
     return get_pool(pool) if isinstance(pool, str) else pool
 
 
+def _monitor(progress: Monitor | bool | None) -> Monitor:
+    """Return the monitor that was asked for."""
+    if isinstance(progress, Monitor):
+        return progress
+    shown = as_progress(progress)
+    if progress is not None and not isinstance(progress, bool):
+        raise OtptError(f"progress is {progress!r:.80}; expected True, False or an otpt.bulk.Monitor.")
+    return Monitor(show=shown.shown, delay=shown.delay)
+
+
 def _error_of(result: object) -> OtptError | None:
     if isinstance(result, Failure):
         return result.error
@@ -304,6 +328,12 @@ def _error_of(result: object) -> OtptError | None:
 
 
 def _count(images: Iterable[Item], progress: Progress) -> None:
-    if isinstance(images, Source):
-        with suppress(OtptError):  # reported where the images are used
-            progress.total = images.count()
+    if not isinstance(images, Source):
+        progress.total = len(images) if isinstance(images, Sized) else None
+        return
+    with suppress(OtptError):  # reported where the images are used
+        count = images.count()
+        if isinstance(count, int):
+            progress.total = count
+        else:
+            progress.unknown = count.reason

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import os
 import re
 from abc import ABC, abstractmethod
@@ -20,11 +19,12 @@ from typing import NamedTuple
 import pyarrow as pa  # type: ignore[import-untyped]
 from pyarrow import dataset, parquet
 
+from otpt.arguments import checked
 from otpt.bulk.rows import Row, columns_of, error_last, flat_row
 from otpt.bulk.storage import Storage
 from otpt.data.sources import is_remote
 from otpt.errors import OtptError
-from otpt.files import csv_cell
+from otpt.escapes import csv_cell, json_text
 
 PART_ROWS = 10_000
 """Rows of a full part, and rows in memory at most."""
@@ -134,19 +134,18 @@ class JsonLinesWriter(TextWriter):
     """One JSON object per row."""
 
     def _text(self, rows: Sequence[Row]) -> str:
-        return "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows)
+        return "".join(f"{json_text(row)}\n" for row in rows)
 
 
 class CsvWriter(TextWriter):
-    """Table whose columns are those of the first readable image."""
+    """Table whose columns are those of the first readable image, over all methods."""
 
     def _text(self, rows: Sequence[Row]) -> str:
         flat = [flat_row(row, self._format.top) for row in rows]
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         if self.columns is None:
-            readable = [row for row in flat if not row.get("error")]
-            self.columns = columns_of(readable[:1] or flat, self._format.key)
+            self.columns = columns_of(_rows_of_first_image(flat, self._format.key), self._format.key)
             writer.writerow(map(_cell, self.columns))
         writer.writerows([_cell(row.get(name)) for name in self.columns] for row in flat)
         return text.getvalue()
@@ -265,6 +264,7 @@ class ParquetWriter(Writer):
         return list(longest.values())
 
 
+@checked
 def check_output(path: str | Path) -> str:
     """Refuse a file that is neither CSV, JSON lines nor Parquet, and remote text files, which cannot grow."""
     text = str(path).rstrip("/") or "/"
@@ -290,6 +290,12 @@ _WRITERS: dict[str, type[TextWriter | ParquetWriter]] = {
 
 def _suffix(path: str) -> str:
     return os.path.splitext(path)[1].lower()
+
+
+def _rows_of_first_image(rows: Sequence[Row], key: str) -> Sequence[Row]:
+    """Return the rows of the first image that could be read, one per method; all rows if none could."""
+    readable = [row for row in rows if not row.get("error")]
+    return [row for row in readable if row[key] == readable[0][key]] or rows
 
 
 def _cell(value: object) -> object:

@@ -31,6 +31,8 @@ from otpt.calibration.logits import (
     sals,
 )
 
+from otpt.calibration.operating_points import OperatingPoint, Point, operating_points
+
 __all__ = [
     "BaseTexts",
     "Calibrated",
@@ -38,6 +40,8 @@ __all__ = [
     "Calibration",
     "Estimate",
     "HeldOutMetric",
+    "OperatingPoint",
+    "Point",
     "RiskThreshold",
     "apply_temperature",
     "cor",
@@ -48,6 +52,7 @@ __all__ = [
     "fit_temperature",
     "fixed_temperature",
     "matching_temperature",
+    "operating_points",
     "own_dac_factors",
     "probabilities",
     "read_calibration",

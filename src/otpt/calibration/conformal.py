@@ -23,8 +23,10 @@ from fractions import Fraction
 import numpy as np
 from scipy import special
 
+from otpt.arguments import checked
 from otpt.calibration.arrays import Booleans, Floats
 from otpt.errors import OtptError, unknown
+from otpt.metrics.inputs import Values, check_confidence
 
 SETS = ("lac", "aps", "raps")
 
@@ -132,8 +134,11 @@ class RiskThreshold:
         return confidence > self.threshold
 
 
-def risk_threshold(confidence: Floats, correct: Booleans, *, risk: float, guarantee: float = 0.95) -> RiskThreshold:
+@checked
+def risk_threshold(confidence: Values, correct: Values, *, risk: float, guarantee: float = 0.95) -> RiskThreshold:
     """Return the lowest threshold that bounds the risk, from confidences and correct flags (N,), or raise."""
+    rows = check_confidence(confidence, correct)
+    confidence, correct = rows.confidences, rows.correct
     threshold = find_threshold(confidence, correct, risk=risk, guarantee=guarantee)
     if threshold is not None:
         return threshold

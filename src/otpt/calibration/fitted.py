@@ -13,18 +13,20 @@ from dataclasses import dataclass
 from functools import cached_property
 from html import escape
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, Self, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, FiniteFloat, PositiveInt
 
+from otpt.arguments import checked
 from otpt.calibration.arrays import Booleans, Floats, Integers
 from otpt.calibration.conformal import (
     FREE_RANKS,
     PENALTY,
     SETS,
     RiskThreshold,
+    check_fraction,
     conformal_quantile,
     conformal_scores,
     labels_for,
@@ -38,17 +40,21 @@ from otpt.calibration.maps import (
     choose_label_map,
     choose_map,
 )
-from otpt.errors import OtptError, unknown
+from otpt.errors import OtptError, describe_error, unknown
 from otpt.files import Json, as_json, read_json, write_atomically
 from otpt.metrics import METRICS, ReliabilityBins, bootstrap, reliability_bins
 from otpt.metrics.binned import bin_edges
-from otpt.metrics.inputs import Values, check_probabilities
+from otpt.metrics.inputs import Values, check_bins, check_probabilities
 from otpt.metrics.multi_label import METRICS as LABEL_METRICS
-from otpt.metrics.multi_label import OF_ONE_LABEL, multi_label_intervals
+from otpt.metrics.multi_label import OF_ONE_LABEL, check_labels_present, multi_label_intervals
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 SHOWN = ("accuracy", "nll", "ece", "debiased_ece")
 """Reported metrics of a calibration with one label per image."""
 
+_COLUMNS = ("", "_low", "_high")
 StageMetrics: TypeAlias = dict[str, list[float]]
 StageBins: TypeAlias = dict[str, list[int | FiniteFloat | None]]
 
@@ -232,13 +238,31 @@ class Calibration(BaseModel):
             for stage, bins in self.bins.items()
         }
 
+    def to_pandas(self) -> pd.DataFrame:
+        """Return a data frame of :attr:`held_out`, one row per metric, with 95 % intervals."""
+        import pandas as pd
+
+        rows = [
+            {
+                "metric": metric.title,
+                **{f"before{name}": value for name, value in zip(_COLUMNS, metric.before, strict=True)},
+                **{f"after{name}": value for name, value in zip(_COLUMNS, metric.after, strict=True)},
+            }
+            for metric in self.held_out
+        ]
+        return pd.DataFrame(rows)
+
     def as_dict(self) -> dict[str, Json]:
         """Return plain data without the checksum."""
         return self.model_dump(mode="json", by_alias=True)
 
+    @checked
     def write(self, path: str | Path) -> None:
         """Write the file atomically."""
-        write_atomically(Path(path), as_json({**self.as_dict(), "checksum": self.digest}))
+        try:
+            write_atomically(Path(path), as_json({**self.as_dict(), "checksum": self.digest}))
+        except (OSError, ValueError) as error:  # ValueError: of a path that cannot exist
+            raise OtptError(f"Cannot write the calibration to {str(path)!r}: {describe_error(error)}.") from None
 
     def check(self, facts: Mapping[str, object]) -> None:
         """Raise unless ``facts`` match the calibration; only names of model and method may differ."""
@@ -255,8 +279,9 @@ class Calibration(BaseModel):
 
 
 def _class_names(facts: Mapping[str, object]) -> tuple[str, ...]:
-    classes = facts["classes"]
-    assert isinstance(classes, Sequence)
+    classes = facts.get("classes")
+    if isinstance(classes, str) or not isinstance(classes, Sequence):
+        raise OtptError(f"The classes of the facts are {classes!r:.80}; expected a list of class names.")
     return tuple(classes)
 
 
@@ -277,6 +302,7 @@ def _leaves(value: object, path: str = "") -> Iterator[tuple[str, object]]:
         yield from _leaves(child, f"{path}.{key}".removeprefix("."))
 
 
+@checked
 def read_calibration(path: str | Path) -> Calibration:
     """Read a calibration file, or raise :class:`OtptError` if it is corrupt or of another version."""
     path = Path(path).expanduser()
@@ -294,6 +320,7 @@ def read_calibration(path: str | Path) -> Calibration:
     return calibration
 
 
+@checked
 def fit_calibration(
     probabilities: Values,
     labels: Values,
@@ -317,14 +344,14 @@ def fit_calibration(
         penalty, free_ranks: λ and k of RAPS.
         n_bins: number of bins of the reported calibration errors.
     """
-    checked, y = check_probabilities(probabilities, labels)
+    valid, y = check_probabilities(probabilities, labels)
     classes, seen = _class_names(facts), np.unique(y)
-    if len(classes) != checked.shape[1]:
-        raise OtptError(f"expected probabilities of {len(classes)} classes, but got {checked.shape[1]}.")
+    if len(classes) != valid.shape[1]:
+        raise OtptError(f"expected probabilities of {len(classes)} classes, but got {valid.shape[1]}.")
     _check_labels(len(y), len(seen) > 1, f"All {len(y)} labels are of the class {classes[seen[0]]!r}")
     if not 0.0 <= penalty < np.inf or free_ranks < 0:
         raise OtptError(f"expected a RAPS penalty and ranks of 0 or more, but got {penalty!r} and {free_ranks!r}.")
-    p = as_stored(checked)
+    p = as_stored(valid)
     scores = {}  # of the true class
     for kind in SETS:
         scores[kind] = conformal_scores(kind, p, penalty=float(penalty), free_ranks=free_ranks)[np.arange(len(y)), y]
@@ -360,9 +387,10 @@ def _by_class(scores: Floats, labels: Integers) -> dict[int, list[float]]:
     return {int(label): np.sort(scores[labels == label]).tolist() for label in np.unique(labels)}
 
 
+@checked
 def fit_label_calibration(
-    probabilities: npt.ArrayLike,
-    present: npt.ArrayLike,
+    probabilities: Values,
+    present: Values,
     facts: Mapping[str, object],
     *,
     origin: Mapping[str, object] | None = None,
@@ -372,7 +400,9 @@ def fit_label_calibration(
 
     Platt scaling with one shared bias or one per label. Prediction sets and risk thresholds are not supported.
     """
-    p, y = as_stored(probabilities), np.asarray(present, bool)
+    check_bins(n_bins)
+    p, y = check_labels_present(probabilities, present)
+    p = as_stored(p)
     _check_labels(len(y), bool(y.any() and not y.all()), "All labels are absent or all are present")
 
     def metrics(values: Floats) -> StageMetrics:
@@ -470,8 +500,15 @@ class Calibrated:
     guarantee: float = 0.95
 
     def __post_init__(self) -> None:
-        if self.sets not in SETS:
-            raise unknown("kind of prediction sets", self.sets, SETS)
+        if not isinstance(self.calibration, Calibration):
+            raise OtptError(f"The calibration is {self.calibration!r:.80}; expected a Calibration, as calibrate gives.")
+        for name in ("coverage", "risk", "guarantee"):
+            if getattr(self, name) is not None:
+                check_fraction(name, getattr(self, name), such_as="0.9")
+        if not isinstance(self.mondrian, bool):
+            raise OtptError(f"mondrian is {self.mondrian!r:.80}; expected True or False.")
+        if not isinstance(self.sets, str) or self.sets not in SETS:
+            raise unknown("kind of prediction sets", str(self.sets)[:80], SETS)
         if self.calibration.multi_label and (self.coverage is not None or self.risk is not None):
             raise OtptError("Coverage and risk need one label per image; the calibration is for several labels.")
         if self.coverage is None and self.mondrian:

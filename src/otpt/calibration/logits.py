@@ -23,6 +23,9 @@ from scipy.optimize import brentq
 from scipy.special import expit
 from torch import Tensor
 
+from otpt.arguments import checked
+from otpt.arrays import as_array
+from otpt.arrays import to_tensor as dense_tensor
 from otpt.errors import OtptError
 from otpt.metrics.inputs import FloatArray
 from otpt.objectives import rescale, strong_views
@@ -44,8 +47,10 @@ _CHUNK_ENTRIES = 1 << 22  # 32 MiB of float64 at a time
 
 
 def to_tensor(values: Array) -> Tensor:
-    """Convert a numpy array to a tensor, without a copy where possible."""
-    return values if isinstance(values, Tensor) else torch.from_numpy(np.require(values, requirements=["C", "W"]))
+    """Convert an array or a list to a tensor, without a copy where possible."""
+    if isinstance(values, np.ndarray) and values.dtype.kind in "fiu" and values.flags.c_contiguous:
+        values = torch.from_numpy(np.require(values, requirements=["C", "W"]))
+    return dense_tensor(values, "values", "numbers")
 
 
 def check_logits(logits: Array, name: str = "logits") -> Tensor:
@@ -70,6 +75,7 @@ def check_pair(logits: Array, zero_shot: Array, shape: str = "(..., C)", least: 
     return adapted, reference
 
 
+@checked
 def probabilities(logits: Array, *, temperature: float = 1.0, official: bool = False) -> Tensor:
     """Compute softmax(ℓ/T) over the last dimension of logits (..., C), in float32 or float64.
 
@@ -87,6 +93,7 @@ def probabilities(logits: Array, *, temperature: float = 1.0, official: bool = F
     return torch.softmax(half / _positive(temperature), dim=-1).float()
 
 
+@checked
 def fixed_temperature(family: str) -> float:
     """Return the temperature published for OpenAI's CLIP with an image tower of this kind (Yoon et al., 2024).
 
@@ -102,6 +109,7 @@ def fixed_temperature(family: str) -> float:
     return FIXED[family]
 
 
+@checked
 def apply_temperature(logits: Array, temperature: float) -> Tensor:
     """Divide logits (..., C) by T in their dtype; differentiable in ℓ."""
     return check_logits(logits) / _positive(temperature)
@@ -113,6 +121,7 @@ def _positive(temperature: float) -> float:
     return float(temperature)
 
 
+@checked
 def fit_temperature(
     logits: Array, labels: Array, *, bounds: tuple[float, float] = (1e-3, 1e3), prior: float = 0.0
 ) -> float:
@@ -137,6 +146,8 @@ def fit_temperature(
         )
     if y.min() < 0 or y.max() >= z.shape[1]:
         raise OtptError(f"expected labels from 0 to {z.shape[1] - 1}, but got {int(y.min())} to {int(y.max())}.")
+    if len(bounds) != 2 or not all(isinstance(bound, (int, float)) for bound in bounds):
+        raise OtptError(f"bounds are {bounds!r:.80}; expected two temperatures, such as (0.01, 100.0).")
     low, high = bounds
     if not 0 < low < high < math.inf or not 0 <= prior < math.inf:
         raise OtptError(f"expected finite bounds 0 < low < high and prior >= 0, but got {bounds!r} and {prior!r}.")
@@ -198,8 +209,9 @@ class BaseTexts(NamedTuple):
     base_tuned: Tensor
 
 
+@checked
 def dac_factors(
-    zero_shot: Tensor, tuned: Tensor, base_zero_shot: Tensor, base_tuned: Tensor, neighbours: int = 5
+    zero_shot: Array, tuned: Array, base_zero_shot: Array, base_tuned: Array, neighbours: int = 5
 ) -> Tensor:
     """Compute γ_c = exp(d⁰_c − d¹_c) of learned prompts: (C, D), (C, D), (B, D), (B, D) → (C,).
 
@@ -208,23 +220,42 @@ def dac_factors(
     base class, whose nearest tuned neighbour is closer than 0.05. Logits are multiplied by the γ_c of their
     predicted class.
     """
-    before, after = _distances(zero_shot, base_zero_shot), _distances(tuned, base_tuned)
+    sizes: dict[str, int] = {}
+    texts = as_array(zero_shot, "text features", "CD", sizes)
+    bases = as_array(base_zero_shot, "text features of the base classes", "BD", sizes, like=texts)
+    tuned_texts = as_array(tuned, "tuned text features", "CD", sizes, like=texts)
+    tuned_bases = as_array(base_tuned, "tuned text features of the base classes", "BD", sizes, like=texts)
+    before, after = _distances(texts, bases), _distances(tuned_texts, tuned_bases)
     factors = _factors(before, after, neighbours)
     return torch.where(after.amin(dim=1) < BASE_CLASS, torch.ones_like(factors), factors)
 
 
-def own_dac_factors(zero_shot: Tensor, tuned: Tensor, classes: Tensor | None = None, neighbours: int = 5) -> Tensor:
+@checked
+def own_dac_factors(zero_shot: Array, tuned: Array, classes: Array | None = None, neighbours: int = 5) -> Tensor:
     """Compute γ_c with all other classes instead of base classes: (C, D), (C, D) → (C,).
 
     ``classes`` (m,) selects some classes. With fewer than ``neighbours`` other classes all are used; γ is 1 for C = 1.
     """
-    chosen = torch.arange(len(tuned), device=tuned.device) if classes is None else classes
-    if len(tuned) == 1:
-        return tuned.new_ones(len(chosen))
+    sizes: dict[str, int] = {}
+    texts = as_array(zero_shot, "text features", "CD", sizes)
+    tuned_texts = as_array(tuned, "tuned text features", "CD", sizes, like=texts)
+    count = len(texts)
+    chosen = torch.arange(count, device=texts.device) if classes is None else _class_indices(classes, count)
+    if count == 1:
+        return texts.new_ones(len(chosen))
     before, after = (
-        _distances(texts[chosen], texts).scatter(1, chosen[:, None], torch.inf) for texts in (zero_shot, tuned)
+        _distances(each[chosen], each).scatter(1, chosen[:, None], torch.inf) for each in (texts, tuned_texts)
     )
-    return _factors(before, after, min(neighbours, len(tuned) - 1))
+    return _factors(before, after, min(neighbours, count - 1))
+
+
+def _class_indices(classes: Array, count: int) -> Tensor:
+    """Validate class indices (m,) from 0 to ``count`` − 1."""
+    indices = to_tensor(classes)
+    whole = not indices.is_floating_point() and not indices.is_complex() and indices.dtype != torch.bool
+    if indices.ndim != 1 or not whole or bool(((indices < 0) | (indices >= count)).any()):
+        raise OtptError(f"The classes are {classes!r:.80}; expected a list of indices from 0 to {count - 1}.")
+    return indices.long()
 
 
 @calibrator(source="after Wang et al., ICML 2024 (DAC)", views=True)
@@ -273,6 +304,7 @@ def _factors(before: Tensor, after: Tensor, neighbours: int) -> Tensor:
     return (nearest[0] - nearest[1]).exp()
 
 
+@checked
 def cots_temperature(logits: Array, zero_shot: Array, strong_ratio: float = 0.1) -> Tensor:
     """Compute τ* from adapted and zero-shot logits (…, V, C) of V ≥ 2 views: (…), float64.
 
@@ -282,6 +314,8 @@ def cots_temperature(logits: Array, zero_shot: Array, strong_ratio: float = 0.1)
     first and is excluded. For equal logits τ* is exactly 1; see :func:`matching_temperature`.
     """
     adapted, reference = check_pair(logits, zero_shot, "(..., V, C)", 2)
+    if not 0 < strong_ratio <= 1:
+        raise OtptError(f"strong_ratio is {strong_ratio!r}; expected a fraction above 0, and at most 1.")
     if adapted.shape[-2] < 2:
         raise OtptError("expected two views or more, but got one.")
     chosen = strong_views(adapted, strong_ratio)[..., None].expand(*adapted.shape[:-2], -1, adapted.shape[-1])

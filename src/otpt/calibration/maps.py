@@ -329,7 +329,7 @@ def choose_map(probabilities: Floats, labels: Integers, *, maps: Sequence[str] |
     more labels.
     """
     n, classes = probabilities.shape
-    for name in maps or ():
+    for name in () if maps is None else maps:
         if name not in MAPS:
             raise unknown("map", name, MAPS)
         if MAPS[name].needs(classes) > n:

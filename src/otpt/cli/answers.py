@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from rich.cells import cell_len
 
 from otpt.bulk import Answer, answer_rows
-from otpt.cli.terminal import print_table, say
+from otpt.cli.terminal import print_json, print_table, say, show
 from otpt.errors import OtptError
+from otpt.escapes import one_line
 from otpt.methods import KEPT_INIT
-from otpt.prediction import Failure, Prediction
+from otpt.prediction import IMPOSSIBLE, Failure, Prediction
 from otpt.rejection import REJECTED
 
 TOP = 5
 """Default for ``--top`` with a single image."""
 FLAGS = {
     KEPT_INIT: "the gradient was not finite, so the initial prompt was used",
+    IMPOSSIBLE: "no class of the group has any probability, so all are equal",
     REJECTED: "the image probably shows none of the classes",
 }
 
@@ -44,7 +45,36 @@ class Silent:
 
 
 class JsonLines:
-    """Print one JSON object per image and method."""
+    """Print one JSON object per image and method.
+
+    Args:
+        top: number of best classes.
+        several_labels: whether labels are independent of each other.
+        ranked: whether to add the uncertainty.
+    """
+
+    def __init__(self, top: int, *, several_labels: bool, ranked: bool = False) -> None:
+        self._top = top
+        self._several_labels = several_labels
+        self._ranked = ranked
+
+    def print(self, image: str, answer: Answer) -> None:
+        """See :class:`Printer`."""
+        rows = answer_rows(image, answer, self._top, several_labels=self._several_labels, ranked=self._ranked)
+        for row in rows:
+            print_json(row, indent=None)
+
+    def close(self) -> None:
+        """See :class:`Printer`."""
+
+
+class BestClasses:
+    """Print a table of the best classes of each image.
+
+    Args:
+        top: number of classes.
+        several_labels: whether labels are independent of each other.
+    """
 
     def __init__(self, top: int, *, several_labels: bool) -> None:
         self._top = top
@@ -52,37 +82,25 @@ class JsonLines:
 
     def print(self, image: str, answer: Answer) -> None:
         """See :class:`Printer`."""
-        for row in answer_rows(image, answer, self._top, several_labels=self._several_labels):
-            print(json.dumps(row, ensure_ascii=False), flush=True)
-
-    def close(self) -> None:
-        """See :class:`Printer`."""
-
-
-class BestClasses:
-    """Print a table of the best classes of each image."""
-
-    def __init__(self, top: int) -> None:
-        self._top = top
-
-    def print(self, image: str, answer: Answer) -> None:
-        """See :class:`Printer`."""
         if isinstance(answer, Failure):
             _say_error(image, answer.error)
             return
-        print(image)
+        show(image)
         for method, prediction in answer.items():
             best = enumerate(prediction.top(self._top), start=1)
             rows = [(str(rank), label, f"{100 * probability:.1f}") for rank, (label, probability) in best]
             print_table(("", method, "%"), rows, names=2)
+            threshold = f"{100 * prediction.threshold:g} %"
             if prediction.grouping is not None:
-                print(f"{100 * prediction.threshold:g} % is reached by {_back_off(prediction)}")
+                show(f"{threshold} is reached by {_back_off(prediction)}")
+            if self._several_labels:
+                show(f"{threshold} is reached by {', '.join(prediction.labels_above()) or 'no label'}")
             if prediction.set is not None:
-                print(f"prediction set: {', '.join(prediction.set) or 'no class'}")
+                show(f"prediction set: {', '.join(prediction.set) or 'no class'}")
             if prediction.abstained:
-                print("abstained: the confidence is not above the threshold of the risk")
+                show("abstained: the confidence is not above the threshold of the risk")
             _print_flags(prediction.flags)
-        print()
+        show()
 
     def close(self) -> None:
         """See :class:`Printer`."""
@@ -104,8 +122,9 @@ class OneLineEach:
         self._several_labels = several_labels
         self._flags: dict[str, None] = {}
         titles = methods if len(methods) > 1 else ()
-        self._image_width = max(map(cell_len, images), default=0)
-        self._label_width = max(map(cell_len, (*classes, *titles)), default=0) + 2
+        labels = [_yes_or_no(classes[0], False)] if several_labels and len(classes) == 1 else classes
+        self._image_width = max(map(_width, images), default=0)
+        self._label_width = max(map(_width, (*labels, *titles)), default=0) + 2
         if titles:
             self._print_line("", [(method, "%") for method in titles])
 
@@ -129,11 +148,14 @@ class OneLineEach:
         """Return what is shown as the label, and the confidence in percent."""
         number = f"{100 * prediction.confidence:.1f}"
         if prediction.abstained:
-            shows_number = prediction.grouping is None and not self._several_labels
-            return "(abstained)", number if shows_number else ""
+            return "(abstained)", "" if prediction.grouping is not None else number
         if self._several_labels:
-            present = prediction.top(len(prediction.labels_above()))
-            return ", ".join(f"{name} {100 * score:.1f}" for name, score in present) or "(none)", ""
+            present = prediction.labels_above()
+            if len(prediction) == 1:
+                return _yes_or_no(prediction.label, bool(present)), number
+            return ", ".join(
+                f"{name} {100 * score:.1f}" for name, score in prediction.top(len(present))
+            ) or "(none)", ""
         if prediction.grouping is not None:
             return _back_off(prediction), ""
         if prediction.set is not None:
@@ -142,11 +164,22 @@ class OneLineEach:
 
     def _print_line(self, image: str, cells: Sequence[tuple[str, str]]) -> None:
         padded = [f"{_pad(label, self._label_width)}  {number:>5}" for label, number in cells]
-        print("  ".join([_pad(image, self._image_width), *padded]).rstrip(), flush=True)
+        show("  ".join([_pad(image, self._image_width), *padded]).rstrip())
+
+
+def _width(text: str) -> int:
+    """Return the number of cells of a text on the terminal."""
+    return cell_len(one_line(text))
 
 
 def _pad(text: str, width: int) -> str:
-    return text + " " * max(width - cell_len(text), 0)
+    shown = one_line(text)
+    return shown + " " * max(width - cell_len(shown), 0)
+
+
+def _yes_or_no(label: str, is_there: bool) -> str:
+    """Return the answer for a single label, whose probability stands next to it."""
+    return f"{label}: {'yes' if is_there else 'no'}"
 
 
 def _back_off(prediction: Prediction) -> str:
@@ -161,4 +194,4 @@ def _say_error(image: str, error: OtptError) -> None:
 
 def _print_flags(flags: Iterable[str]) -> None:
     for flag in dict.fromkeys(flags):
-        print(f"* {flag}: {FLAGS[flag]}" if flag in FLAGS else f"* {flag}")
+        show(f"* {flag}: {FLAGS[flag]}" if flag in FLAGS else f"* {flag}")

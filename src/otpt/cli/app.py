@@ -54,6 +54,14 @@ ELSEWHERE = {
 }
 """Options of other tools, and what to write instead."""
 
+_OPTIONS = {
+    "quick_gelu=True or False": "--quick-gelu or --no-quick-gelu",
+    "quick_gelu=True": "--quick-gelu",
+    "quick_gelu=False": "--no-quick-gelu",
+    "architecture=…": "--architecture NAME",
+    "architecture=": "--architecture ",
+}
+"""Keywords of the library in messages about models, and the options in their place."""
 _HELP = ("--help", "-h", "--help-all")
 _PARAMETER = Parameter(consume_multiple=1, negative=())  # several words per option, "--no-…" only where it is declared
 _METAVARS = {"int": "N", "float": "X", "Path": "PATH"}
@@ -62,7 +70,7 @@ _METAVARS = {"int": "N", "float": "X", "Path": "PATH"}
 def run_command(name: str, target: str, words: list[str]) -> int:
     """Call the function of a command with its arguments; ``OtptError`` for a wrong option."""
     with warnings.catch_warnings():
-        warnings.showwarning = lambda message, *_, **__: note(str(message))
+        warnings.showwarning = lambda message, *_, **__: note(with_options(str(message)))
         app = make_app(f"otpt {name}", target)
         words, file = _split_config(words)
         if file is not None:
@@ -73,6 +81,17 @@ def run_command(name: str, target: str, words: list[str]) -> int:
         except CycloptsError as error:
             raise OtptError(_sentence(error, name)) from None
         return command(*arguments.args, **arguments.kwargs) or 0
+
+
+def with_options(message: str) -> str:
+    """Replace keywords of Python in a message by the options of the command line.
+
+    >>> with_options("Pass quick_gelu=True or False to choose.")
+    'Pass --quick-gelu or --no-quick-gelu to choose.'
+    """
+    for keyword, option in _OPTIONS.items():
+        message = message.replace(keyword, option)
+    return message
 
 
 def make_app(name: str, target: str, help: str = "") -> App:

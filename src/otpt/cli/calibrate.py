@@ -10,11 +10,12 @@ from otpt.calibration import Calibration
 from otpt.calibration.maps import DEFAULT, MAPS
 from otpt.cli import options as o
 from otpt.cli.evaluate import EvaluationOptions, RunOptions, say_incomplete
-from otpt.cli.terminal import print_json, print_table
+from otpt.cli.terminal import print_json, print_table, show
 from otpt.errors import OtptError
 from otpt.evaluation import calibrate_run
 from otpt.methods import DEFAULT_METHOD, MULTI_LABEL
-from otpt.report.figures import draw_before_after, save, styled
+from otpt.report.figures import save
+from otpt.report.pictures import draw_calibration
 from otpt.runs import Run
 
 
@@ -39,7 +40,9 @@ def calibrate(
         str | None, o.methods("method to calibrate (default: the run's only method, or the default of 'otpt predict')")
     ] = None,
     fit: FitOptions = FitOptions(),
-    name: Annotated[str | None, o.option("data set of a run with several", "--dataset", metavar="NAME")] = None,
+    name: Annotated[
+        str | None, o.option("data set of a run with several", "--datasets", "--dataset", metavar="NAME")
+    ] = None,
     folder: Annotated[Path | None, o.option("run folder (default: runs/…)", "--run", metavar="RUN")] = None,
     multi_label: Annotated[
         bool, o.option("DATA is a table with the columns path and labels, separated by semicolons")
@@ -53,6 +56,7 @@ def calibrate(
     otpt calibrate runs/main --methods o-tpt --out cal.json --figure cal.png
     """
     run = Run(dataset) if (Path(dataset) / "config.json").is_file() else None
+    multi_label = multi_label or (run is None and options.data.asks_one_class())
     several_labels = multi_label or (run is not None and run.multi_label)
     if several_labels and fit != FitOptions():
         raise OtptError("--figure, --maps and --raps-… need one label per image; leave them out.")
@@ -63,7 +67,7 @@ def calibrate(
         _refuse_options(options, folder, multi_label)
     else:
         if name is not None:
-            raise OtptError(f"--dataset was given {name!r}, but it selects a data set of a run; leave it out.")
+            raise OtptError(f"--datasets was given {name!r}, but it selects a data set of a run; leave it out.")
         chosen = options.method.methods([methods or (MULTI_LABEL if multi_label else DEFAULT_METHOD)])
         options = replace(options, run=replace(options.run, save_probabilities=not multi_label))
         result = options.evaluate([dataset], chosen, out=folder, multi_label=multi_label)
@@ -83,7 +87,7 @@ def calibrate(
     )
     calibration.write(out)
     if fit.figure is not None:
-        _draw(calibration, fit.figure)
+        save(draw_calibration(calibration), fit.figure)
     if options.run.json:
         whole = calibration.as_dict()
         shown = {key: whole[key] for key in ("labels", "map", "cross_validation", "reliability")}
@@ -116,20 +120,9 @@ def _print(calibration: Calibration, out: Path, maps: o.Several) -> None:
     heading = f"{calibration.method}, {calibration.labels} labels"
     print_table([heading, "before", "95 %", "after", "95 %"], rows)
     tried = ", ".join(f"{name} {nll:.4f}" for name, nll in calibration.cross_validation.items())
-    print(f"\nChosen by cross-validated NLL: {calibration.map.words} (of {tried}).")
+    show()
+    show(f"Chosen by cross-validated NLL: {calibration.map.words} (of {tried}).")
     for name in () if calibration.multi_label else maps or DEFAULT:
         if name not in calibration.cross_validation:
-            print(f"Not tried: {name}, which needs {MAPS[name].needs(classes)} labels for {classes} classes.")
-    print(f"The calibration is in {str(out)!r}; use it with --calibration, on other images than these.")
-
-
-def _draw(calibration: Calibration, path: Path) -> None:
-    metrics = {metric.name: metric.words() for metric in calibration.held_out}
-    ece, nll = ("label_ece", "label_nll") if calibration.multi_label else ("debiased_ece", "nll")
-    words = {
-        "before": f"{metrics[ece][0]}, {metrics[nll][0]}",
-        "after": f"{metrics[ece][1]}, {metrics[nll][1]}",
-    }
-    with styled():
-        figure = draw_before_after(calibration.diagram, words, calibration.method)
-    save(figure, path)
+            show(f"Not tried: {name}, which needs {MAPS[name].needs(classes)} labels for {classes} classes.")
+    show(f"The calibration is in {str(out)!r}; use it with --calibration, on other images than these.")

@@ -20,6 +20,7 @@ COMMANDS: Commands = {
         "embed": ("otpt.cli.predict:embed", "image features in a Parquet file"),
         "serve": ("otpt.cli.serve:serve", "predictions over HTTP, with a web page"),
         "calibrate": ("otpt.cli.calibrate:calibrate", "fit a calibration on labelled images"),
+        "decide": ("otpt.cli.decide:decide", "confidence thresholds for accepted error rates"),
         "export": ("otpt.cli.export:export", "a classifier as an ONNX file"),
     },
     "Evaluate methods": {
@@ -38,9 +39,10 @@ COMMANDS: Commands = {
         "report": ("otpt.cli.results:report", "one HTML page of runs"),
     },
     "Look things up": {
-        "datasets": ("otpt.cli.lists:datasets", "data sets, and which are present"),
-        "datasets check": ("otpt.cli.lists:check", "verify a data set and open a sample of its images"),
-        "datasets get": ("otpt.cli.lists:get", "download a data set"),
+        "datasets": ("otpt.cli.datasets:datasets", "data sets, where they come from, and which are present"),
+        "datasets check": ("otpt.cli.datasets:check", "verify a data set and open a sample of its images"),
+        "datasets get": ("otpt.cli.datasets:get", "download, verify, unpack and check data sets"),
+        "datasets prepare": ("otpt.cli.datasets:prepare", "sort ImageNet's images; draw UCF101's middle frames"),
         "methods": ("otpt.cli.lists:methods", "the parts of method names"),
         "models": ("otpt.cli.lists:models", "backbones"),
         "cache": ("otpt.cli.lists:cache", "show or empty the feature cache"),
@@ -88,7 +90,10 @@ def run(words: Sequence[str]) -> int:
         from otpt.cli import app  # with cyclopts, which takes a tenth of a second
 
         app.commands.update(commands)
-        return app.run_command(name, commands[name][0], options)
+        try:
+            return app.run_command(name, commands[name][0], options)
+        except OtptError as error:
+            say(app.with_options(str(error)))
     except OtptError as error:
         say(str(error))
     return 2

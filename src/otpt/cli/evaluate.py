@@ -149,6 +149,7 @@ def evaluate(
     otpt evaluate dtd pets --data ~/data --seeds 0 1 2 --out runs/two
     otpt evaluate my-images/ --classes @names.txt --limit 500 --json
     """
+    multi_label = multi_label or options.data.asks_one_class()
     default = (MULTI_LABEL,) if multi_label else DEFAULT_METHODS
     chosen = options.method.methods(methods or default)
     if multi_label:

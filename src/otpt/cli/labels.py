@@ -10,6 +10,7 @@ import pandas as pd
 
 from otpt.cli.summaries import frame_rows, say_in_progress, write_csv
 from otpt.cli.terminal import command_line, plural, print_json, print_table, terminal_width
+from otpt.escapes import csv_cell, latex, markdown, plain
 from otpt.files import write_atomically
 from otpt.metrics.multi_label import METRICS, OF_ONE_LABEL
 from otpt.report.formats import text_table
@@ -64,14 +65,15 @@ def show_labels(
 def label_table_text(runs: Sequence[Run], form: str, *, n_bins: int | None = None) -> str:
     """Return the metrics over all labels as a table in a format of ``otpt table``."""
     table, _ = label_tables(label_results(runs, n_bins=n_bins))
-    if form == "terminal":
-        return text_table(table, len(table.columns) - 2, terminal_width()) + "\n"
+    if form == "text":
+        return text_table(table.map(plain), len(table.columns) - 2, terminal_width()) + "\n"
     if form == "markdown":
-        return table.to_markdown(index=False, disable_numparse=True) + "\n"
+        return table.map(markdown).to_markdown(index=False, disable_numparse=True) + "\n"
     if form == "latex":
-        return str(table.to_latex(index=False, escape=True))
+        return str(table.map(latex).rename(columns=latex).to_latex(index=False, escape=False))
     if form == "csv":
-        return str(table.to_csv(index=False))
+        names = table.columns[:-2]  # the others are numbers
+        return str(table.assign(**table[names].map(csv_cell)).to_csv(index=False))
     return table.to_json(orient="records", force_ascii=False) + "\n"
 
 

@@ -1,12 +1,11 @@
-"""Look things up: ``otpt datasets``, ``methods``, ``models``, ``cache``, ``doctor`` and ``completion``."""
+"""Look things up: ``otpt methods``, ``models``, ``cache``, ``doctor`` and ``completion``."""
 
 from __future__ import annotations
 
 import os
 import platform
-import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -19,20 +18,7 @@ from otpt.backbones.known_models import ALL_TOKENS, SHARED_PREFIX, WITHOUT_PADDI
 from otpt.cli import options as o
 from otpt.cli.app import commands, make_app
 from otpt.cli.environment import EXTRAS, PACKAGES, missing_packages, processor_name, version_of
-from otpt.cli.terminal import note, print_json, print_table
-from otpt.data import (
-    DatasetEntry,
-    DatasetNotFound,
-    Found,
-    check_dataset,
-    download_dataset,
-    find_entry,
-    find_records,
-    list_datasets,
-    load_dataset,
-)
-from otpt.data.registered import SPLIT_FILES
-from otpt.errors import OtptError, unknown
+from otpt.cli.terminal import print_json, print_table
 from otpt.features import FeatureCache
 from otpt.files import Json
 from otpt.methods import Method, field_methods, known_parts, load_methods, load_plugin, plain, published_methods
@@ -224,149 +210,6 @@ def completion(shell: Annotated[Literal["bash", "zsh", "fish"], o.option("the sh
         (app[parent] if parent else app).command(make_app(last, target, summary))
     print(app.generate_completion(shell=shell))
     return 0
-
-
-_LISTED = 20
-"""Number of missing or unreadable images to print."""
-
-
-def datasets(*, data: o.Data = None, json: o.Json = False) -> int:
-    """List the data sets; with --data, also which are present, and missing files. 'otpt datasets check DATASET'
-    verifies one, 'otpt datasets get DATASET' downloads it.
-
-    otpt datasets --data ~/data
-    """
-    if data is not None and not os.path.isdir(os.path.expanduser(data)):
-        raise OtptError(f"The data root {str(data)!r} is not a folder; give the folder of the data sets.")
-    entries = [_DatasetState.of(entry, data) for entry in list_datasets()]
-    if json:
-        print_json([entry.to_json() for entry in entries])
-        return 0
-    rows = []
-    for state in entries:
-        counts = ["?" if count is None else str(count) for count in (state.entry.classes, state.entry.test_images)]
-        text = state.entry.title if data is None else state.text(data)
-        rows.append((state.entry.name, *counts, state.entry.family, text))
-    print_table(("data set", "classes", "images", "family", "what it is" if data is None else "here"), rows, names=-2)
-    for state in entries:
-        if state.missing is not None:
-            print(f"\n{state.missing}", end="")
-    return 0
-
-
-def check(
-    dataset: o.Name,
-    /,
-    *,
-    data: o.Data = None,
-    classes: o.Classes = None,
-    sample: Annotated[int, o.option("images to open, -1 for all", at_least=-1)] = 100,
-    json: o.Json = False,
-) -> int:
-    """Verify the number of classes and images, look for every file and open a sample of them. Exit code 2 if anything
-    is wrong.
-
-    otpt datasets check dtd --data ~/data --sample -1
-    """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # another number of images than published is reported below
-        loaded = load_dataset(dataset, root=data, classes=o.read_classes(classes))
-    report = check_dataset(loaded, find_entry(dataset), sample=sample)
-    if json:
-        print_json({**asdict(report), "problems": report.problems, "ok": report.ok})
-        return 0 if report.ok else 2
-    print(f"{report.name}: {report.classes} classes, {report.images} images, {report.opened} of them opened")
-    images = [f"missing: {name}" for name in report.missing]
-    images += [f"unreadable: {name}: {reason}" for name, reason in report.unreadable]
-    for line in (*report.problems, *images[:_LISTED]):
-        print(f"  {line}")
-    if len(images) > _LISTED:
-        print(f"  … and {len(images) - _LISTED} more (--json lists all)")
-    print("all good" if report.ok else "not good")
-    return 0 if report.ok else 2
-
-
-def get(
-    dataset: Annotated[str, o.option("a data set of 'otpt datasets'", metavar="DATASET")],
-    /,
-    *,
-    data: Annotated[Path, o.option("folder to download into", metavar="ROOT")],
-) -> int:
-    """Download a data set with torchvision, if that is supported.
-
-    otpt datasets get dtd --data ~/data
-    """
-    entry = find_entry(dataset)
-    if entry is None:
-        raise unknown("data set", dataset, [known_entry.name for known_entry in list_datasets()])
-    folder = download_dataset(entry, data)
-    print(f"{entry.name}: the images are in {folder}")
-    try:
-        find_records(entry, data)
-    except OtptError as error:
-        note(str(error))
-        if entry.split_file:
-            note(f"{entry.split_file} is not torchvision's: {SPLIT_FILES}.")
-    return 0
-
-
-@dataclass(frozen=True)
-class _DatasetState:
-    """A registered data set, and what of it is in a folder.
-
-    Attributes:
-        entry: the data set.
-        state: "found", or what is wrong; None if no folder was given.
-        missing: message about missing files, or None.
-        found: the images, or None.
-    """
-
-    entry: DatasetEntry
-    state: str | None = None
-    missing: str | None = None
-    found: Found | None = None
-
-    @classmethod
-    def of(cls, entry: DatasetEntry, root: Path | None) -> _DatasetState:
-        """Look for a data set under a folder, if there is one."""
-        if root is None:
-            return cls(entry)
-        if not entry.layouts:
-            return cls(entry, "drawn on the spot" if entry.classes is not None else "not installed")
-        try:
-            return cls(entry, "found", found=find_records(entry, root))
-        except OtptError as error:
-            return cls(entry, "not found" if isinstance(error, DatasetNotFound) else "incomplete", str(error))
-
-    def to_json(self) -> dict[str, Json]:
-        """Return plain data."""
-        names = ("name", "title", "classes", "test_images", "family", "augmix", "prompt")
-        values: dict[str, Json] = {name: getattr(self.entry, name) for name in names}
-        if self.state is not None:
-            values["state"] = self.state
-        if self.missing is not None:
-            values["missing"] = self.missing
-        if self.found is not None:
-            values["folder"] = str(self.found.folder)
-            values["layout"] = self.found.layout.style
-            values["images"] = len(self.found.records)
-            values["missing_share"] = self.found.missing_share()
-        return values
-
-    def text(self, root: Path) -> str:
-        """Return where it is under the folder, and what is unusual."""
-        if self.found is None:
-            return str(self.state)
-        folder = Path(self.found.folder)
-        root = root.expanduser()
-        folder = folder.relative_to(root) if folder.is_relative_to(root) else folder
-        text = f"{folder.as_posix()} ({self.found.layout.style})"
-        if len(self.found.records) != self.entry.test_images:
-            text += f", but {len(self.found.records)} images"
-        share = self.found.missing_share()
-        if share:
-            text += f", about {max(1, round(100 * share))} % of the images missing"
-        return text
 
 
 Facts = Mapping[str, Json]

@@ -383,6 +383,7 @@ class MethodOptions(SettingOptions):
     budget: int | None = None
     augmix: Annotated[Flag, setting(Protocol, "augmix", negative="--no-augmix", group=_WEIGHTS)] = None
     official_precision: Annotated[Flag, setting(Protocol, "official_precision", group=_WEIGHTS)] = None
+    official_orientation: Annotated[Flag, setting(Protocol, "official_orientation", group=_WEIGHTS)] = None
 
 
 @option_group("Prediction sets and abstention", fields_of=Decision, without=("threshold",))
@@ -447,8 +448,11 @@ class DataOptions(Options):
 
     def load(self, spec: str, *, multi_label: bool = False) -> Dataset:
         """Load a data set, or a table of images with several labels."""
+        path = Path(spec).expanduser()
+        if multi_label and path.is_file() and data.is_label_studio(path):
+            return data.label_studio_dataset(path, read_classes(self.classes), root=self.data, multi_label=True)
         if multi_label:
-            return data.label_table(Path(spec).expanduser(), read_classes(self.classes), self.column)
+            return data.label_table(path, read_classes(self.classes), self.column)
         return data.load_dataset(
             spec,
             root=self.data,
@@ -458,6 +462,11 @@ class DataOptions(Options):
             drop_missing_texts=self.drop_missing_texts,
             column=self.column,
         )
+
+    def asks_one_class(self) -> bool:
+        """Return whether there is a single class, so that the labels say yes or no."""
+        class_list = read_classes(self.classes)
+        return class_list is not None and len(class_list) == 1
 
     def keywords(self) -> dict[str, object]:
         """Return the given fields of records; the classes belong to the data sets."""
@@ -489,7 +498,10 @@ class ResultOptions(Options):
 
     methods: ChosenMethods = None
     seeds: ChosenSeeds = None
-    bins: Annotated[int | None, option("bins of the calibration errors, at most 100 (default: as in the runs)")] = None
+    bins: Annotated[
+        int | None,
+        option("bins of the calibration errors, at most 100 (default: as in the runs)", "--bins", "--n-bins"),
+    ] = None
     side: Annotated[str | None, option("bins (lo, hi] or [lo, hi) (default: as in the runs)")] = None
 
     def open(self, runs: Sequence[Path], *, methods: Several = None, one_backbone: bool = True) -> Results:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 from itertools import islice
@@ -10,15 +10,27 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from otpt import bulk
-from otpt.bulk import Answer, ClassifierJob, EmbeddingJob, ImageWorker, Monitor, RowStore, check_output
+from otpt.bulk import (
+    Answer,
+    ClassifierJob,
+    EmbeddingJob,
+    ImageWorker,
+    Monitor,
+    RowStore,
+    check_output,
+    check_ranked,
+    uncertainty,
+)
+from otpt.bulk.ranking import PredictOptions
 from otpt.classifier import Classifier
 from otpt.cli import options as o
 from otpt.cli.answers import TOP, BestClasses, JsonLines, OneLineEach, Printer, Silent
-from otpt.cli.terminal import note, plural, say
+from otpt.cli.terminal import note, plural, say, show
 from otpt.data import ClassList, open_source
 from otpt.data.sources import Source
 from otpt.decision import Decision
 from otpt.errors import OtptError
+from otpt.escapes import file_name
 from otpt.methods import Task
 from otpt.prediction import Failure
 from otpt.views import ViewRecipe
@@ -57,6 +69,7 @@ class QuestionOptions(o.Options):
     groups: Annotated[Path | None, o.setting(Task, "groups", group=_QUESTIONS, metavar="FILE")] = None
     examples: Annotated[Path | None, o.setting(Task, "examples", group=_QUESTIONS, metavar="FOLDER")] = None
     threshold: Annotated[float | None, o.setting(Decision, "threshold", group=_QUESTIONS)] = None
+    within: Annotated[str | None, o.setting(Decision, "within", group=_QUESTIONS, metavar="GROUP")] = None
 
     def class_list(self, source: Source) -> ClassList | None:
         """Return the class list; ``OtptError`` if there are neither classes nor what they could be taken from."""
@@ -92,20 +105,45 @@ class OutputOptions(o.Options):
     ] = None
     overwrite: Overwrite = False
     json: Annotated[bool, o.option("print one JSON object per image and method")] = False
+    sort: Annotated[
+        Literal["images", "uncertain"] | None,
+        o.option("order: of the images, or the least certain ones first (default: images; uncertain with --export)"),
+    ] = None
+    export: Annotated[
+        Literal["label-studio"] | None,
+        o.option("write --out FILE.json as tasks of Label Studio with predictions, and FILE.xml with its interface"),
+    ] = None
     explain: Annotated[
         bool, o.option("heat map of the label of each image, in the folder OUT-maps", group=_QUESTIONS)
     ] = False
+
+    @property
+    def ranked(self) -> bool:
+        """Whether the least certain images come first."""
+        return self.sort == "uncertain" or self.export is not None
+
+    def check(self) -> None:
+        """Raise before any work for an output that cannot be written."""
+        if self.export is not None:
+            if self.out is None:
+                raise OtptError("--export was given without --out; write --out tasks.json.")
+            if self.sort == "images" or self.top is not None:
+                raise OtptError("--export puts uncertain images first, with their labels; leave --sort and --top out.")
+        if self.out is not None and self.ranked:
+            check_ranked(self.out, self.export)
+        elif self.out is not None:
+            check_output(self.out)
 
     def printer(self, source: Source, job: ClassifierJob) -> Printer:
         """Return what prints answers: as JSON lines; or, without a file, as tables or lines."""
         several_labels = job.task.independent_labels
         if self.json:
-            return JsonLines(self.top or TOP, several_labels=several_labels)
+            return JsonLines(self.top or TOP, several_labels=several_labels, ranked=self.ranked)
         if self.out is not None:
             return Silent()
         names = [image.id for image in islice(source, _SHOWN)]
         if self.top is not None or len(names) == 1:
-            return BestClasses(self.top or TOP)
+            return BestClasses(self.top or TOP, several_labels=several_labels)
         methods = [method.name for method in job.methods]
         return OneLineEach(names, job.task.classes, methods, several_labels=several_labels)
 
@@ -200,8 +238,7 @@ def predict(
     otpt predict street.jpg --multi-label --classes car bicycle pedestrian --explain
     otpt predict parts/ --examples known-parts/
     """
-    if output.out is not None:
-        check_output(output.out)
+    output.check()
     source = reading.open(images)
     class_list = question.class_list(source)
     method.load_plugins()
@@ -230,14 +267,42 @@ def predict(
 def _predict(source: Source, job: ClassifierJob, pool: Pool, output: OutputOptions, monitor: AnswerMonitor) -> int:
     """Predict, print and write all images; returns their number."""
     if output.out is None:
-        for image, answer in bulk.run(job, source, pool, monitor):
-            monitor.answered(image.name, answer)
+        answers = ((image.name, answer) for image, answer in bulk.run(job, source, pool, monitor))
+        for name, answer in _least_certain_first(answers, job) if output.ranked else answers:
+            monitor.answered(name, answer)
         return monitor.answers
-    result = bulk.predict(
-        job, source, output.out, pool=pool, top=output.top, overwrite=output.overwrite, progress=monitor
-    )
-    (say if output.json else print)(_describe_file(output.out, result.images, result.failed))
+    options: PredictOptions = {
+        "pool": pool,
+        "top": output.top,
+        "overwrite": output.overwrite,
+        "progress": monitor,
+    }
+    if output.ranked:
+        result = bulk.rank(job, source, output.out, export=output.export, **options)
+    else:
+        result = bulk.predict(job, source, output.out, **options)
+    (say if output.json else show)(_describe_file(output.out, result.images, result.failed))
+    if output.export is not None:
+        note(
+            f"Paste {str(Path(output.out).with_suffix('.xml'))!r} as the labelling interface of a project, and start "
+            "Label Studio with LABEL_STUDIO_LOCAL_FILES_SERVING_ENABLED=true and "
+            f"LABEL_STUDIO_LOCAL_FILES_DOCUMENT_ROOT={str(Path.cwd())!r}; 'otpt calibrate EXPORT.json' reads the "
+            "labels back."
+        )
     return result.images
+
+
+def _least_certain_first(answers: Iterable[tuple[str, Answer]], job: ClassifierJob) -> list[tuple[str, Answer]]:
+    """Sort the answers of all images by the uncertainty of the first method; those without an answer come last."""
+    several_labels = job.task.independent_labels
+
+    def place(answered: tuple[str, Answer]) -> float:
+        _, answer = answered
+        if isinstance(answer, Failure):
+            return 1.0
+        return -uncertainty(next(iter(answer.values())), several_labels=several_labels)
+
+    return sorted(answers, key=place)
 
 
 def _loaded_classifier(job: ClassifierJob, pool: Pool) -> Classifier:
@@ -285,7 +350,7 @@ def embed(
         overwrite=overwrite,
         progress=NotingMonitor(log=say),
     )
-    print(f"The features of {plural(result.images - result.failed, 'image')} are in {out!r}.")
+    show(f"The features of {plural(result.images - result.failed, 'image')} are in {out!r}.")
     return _say_failed(result.failed, result.images)
 
 
@@ -306,7 +371,7 @@ def _explain(classifier: Classifier, source: Source, folder: Path) -> None:
     for number, image in enumerate(source):
         with suppress(OtptError):  # reported with the predictions
             heat_map = classifier.explain(image.read())
-            label = heat_map.label[:60].replace("/", " ")
-            heat_map.save(folder / f"{number:04d} {Path(image.id).stem[:60]} - {label}.png")
+            name = f"{file_name(Path(image.id).stem)} - {file_name(heat_map.label)}"
+            heat_map.save(folder / f"{number:04d} {name}.png")
             count += 1
-    print(f"The heat maps of {plural(count, 'image')} are in {str(folder)!r}.")
+    show(f"The heat maps of {plural(count, 'image')} are in {str(folder)!r}.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
@@ -11,15 +10,17 @@ import pandas as pd
 
 from otpt.cli import options as o
 from otpt.cli.labels import label_runs, label_table_text, show_labels
-from otpt.cli.summaries import frame_rows, print_summary, say_in_progress, write_csv
+from otpt.cli.summaries import frame_csv, frame_rows, print_summary, say_in_progress, write_csv
 from otpt.cli.terminal import command_line, plural, print_json, print_table, terminal_width
 from otpt.errors import OtptError
-from otpt.files import write_atomically
+from otpt.files import as_json, write_atomically
 from otpt.report import (
     Reference,
     Results,
     Selection,
-    compare_methods,
+    compare_with_others,
+    comparison_frame,
+    comparison_notes,
     comparison_table,
     confusions,
     get_layout,
@@ -30,63 +31,81 @@ from otpt.report import (
     ranked,
     render,
 )
-from otpt.report.formats import text_table
+from otpt.report.formats import render_strings
 from otpt.report.page import make_page, write_page
 from otpt.runs import write_metrics
 
-_SUFFIXES = {".md": "markdown", ".csv": "csv", ".tex": "latex", ".json": "json", ".txt": "terminal"}
+_SUFFIXES = {".md": "markdown", ".csv": "csv", ".tex": "latex", ".json": "json", ".txt": "text"}
 _KEYS = ["dataset", "seed", "prompt", "method", "variant"]
+
+Format = Annotated[
+    Literal["text", "markdown", "csv", "latex", "json"] | None,
+    o.option("format (default: by the suffix of --out, or text)"),
+]
 
 
 def compare(
     *runs: o.Runs,
-    resamples: Annotated[int, o.option("bootstrap resamples")] = 1000,
+    resamples: Annotated[int | None, o.option("bootstrap resamples (default: 1000, more for many methods)")] = None,
     level: Annotated[float, o.option("confidence level of the intervals")] = 0.95,
+    format: Format = None,
     json: o.Json = False,
+    out: Annotated[Path | None, o.out("file: .md, .csv, .tex, .json or .txt")] = None,
     which: o.SelectionOptions = o.SelectionOptions(),
 ) -> int:
-    """Compare two methods image by image (default: the two with the lowest ECE): accuracy by the exact McNemar test,
-    calibration errors, Brier score and NLL by a paired bootstrap; for each data set and over all, seeds averaged.
+    """Compare the first of --methods with each of the others image by image (default: the two with the lowest ECE):
+    accuracy by the exact McNemar test, calibration errors, Brier score and NLL by a paired bootstrap; for each data set
+    and over all, seeds averaged. With several others, p-values are corrected (Holm).
 
     otpt compare runs/main --methods o-tpt c-tpt
+    otpt compare runs/main --methods mine zero-shot tpt o-tpt --out comparison.tex
     """
-    methods = which.methods or ()
-    if len(methods) > 2:
-        raise OtptError(f"{len(methods)} methods were given; expected two, or one and the best other.")
+    form = format_of(format, out, "json" if json else "text")
     results = which.open(runs)
-    first, second, lowest = _pick(results, methods, which.datasets, which.prompt)
-    comparisons = compare_methods(
-        results, first, second, datasets=which.datasets, prompt=which.prompt, resamples=resamples, level=level
+    first, others, lowest = _pick(results, which.methods or (), which.datasets, which.prompt)
+    comparisons = compare_with_others(
+        results, first, others, datasets=which.datasets, prompt=which.prompt, resamples=resamples, level=level
     )
-    if json:
+    if form == "json":
         rows = [comparison.as_dict() for comparison in comparisons]
-        print_json({"a": first, "b": second, "seeds": results.seeds, "level": level, "comparisons": rows})
-        return 0
-    width = terminal_width()
-    print(text_table(comparison_table(comparisons, level), 2, width), end="\n\n")
-    tests = sum(len(comparison.differences) for comparison in comparisons)
-    chance = f"{tests} tests: about {0.05 * tests:.1f} of them are below p = 0.05 by chance alone."
-    for sentence in (*(comparison.conclusion for comparison in comparisons), lowest, chance):
-        if sentence:
-            print(textwrap.fill(" ".join(sentence.split()), width or 120))
+        facts = {"method": first, "others": others, "seeds": results.seeds, "level": level}
+        text = as_json({**facts, "comparisons": rows}).decode()
+    elif form == "csv":
+        text = frame_csv(comparison_frame(comparisons))
+    else:
+        notes = [*comparison_notes(comparisons), *([lowest] if lowest else [])]
+        width = (terminal_width() or 150) if out is None else None
+        strings = comparison_table(comparisons, level)
+        title = f"{first} against {', '.join(others)}"
+        text = render_strings(strings, 2 + (len(others) > 1), form, title, notes, width=width)
+    write_text(text, out)
     return 0
+
+
+def format_of(format: str | None, out: Path | None, default: str = "text") -> str:
+    """Return the format of a table: the given one, or that of the suffix of the file."""
+    form = format or (default if out is None else _SUFFIXES.get(out.suffix.lower()))
+    if form is None:
+        raise OtptError(f"{str(out)!r} has an unknown suffix; expected one of {', '.join(_SUFFIXES)}, or --format.")
+    return form
 
 
 def _pick(
     results: Results, methods: Sequence[str], datasets: Sequence[str] | None, prompt: str | None
-) -> tuple[str, str, str]:
-    """Return two methods, and a sentence if another one has a lower ECE than both."""
+) -> tuple[str, tuple[str, ...], str]:
+    """Return a method, those that it is compared with, and a sentence if another one has a lower ECE than all."""
     names = [name for name in datasets or results.datasets if name in results.datasets]
     error = ranked(results, "ece", datasets=names, prompt=prompt)
     candidates = [*methods, *(name for name in error if name not in methods)]
     if len(candidates) < 2:
         raise OtptError(f"The runs hold {len(candidates)} method with all data sets under one prompt; name two.")
-    first, second = candidates[:2]
+    first, *others = methods if len(methods) > 1 else candidates[:2]
+    compared = (first, *others)
     best = next(iter(error), first)
-    if best in (first, second) or not {first, second} <= set(error):
-        return first, second, ""
-    errors = f"{100 * error[first]:.2f} % of {first} and {100 * error[second]:.2f} % of {second}"
-    return first, second, f"{best} has the lowest ECE: {100 * error[best]:.2f} %, against {errors}."
+    if best in compared or not set(compared) <= set(error):
+        return first, tuple(others), ""
+    errors = " and ".join(f"{100 * error[name]:.2f} % of {name}" for name in compared)
+    return first, tuple(others), f"{best} has the lowest ECE: {100 * error[best]:.2f} %, against {errors}."
 
 
 @o.option_group("Options")
@@ -121,10 +140,7 @@ def table(
     metrics: Annotated[o.Several, o.option("such as ece aurc (default: the layout's)", metavar="NAME")] = None,
     paper: PaperOptions = PaperOptions(),
     intervals: o.Intervals = None,
-    format: Annotated[
-        Literal["terminal", "markdown", "csv", "latex", "json"] | None,
-        o.option("format (default: by the suffix of --out)"),
-    ] = None,
+    format: Format = None,
     out: Annotated[Path | None, o.out("file: .md, .csv, .tex, .json or .txt")] = None,
     which: o.SelectionOptions = o.SelectionOptions(),
 ) -> int:
@@ -134,14 +150,12 @@ def table(
     otpt table runs/main --paper
     otpt table runs/* --metrics accuracy debiased_ece --out table.tex
     """
-    form = format or ("terminal" if out is None else _SUFFIXES.get(out.suffix.lower()))
-    if form is None:
-        raise OtptError(f"{str(out)!r} has an unknown suffix; expected one of {', '.join(_SUFFIXES)}, or --format.")
+    form = format_of(format, out)
     reference = paper.reference()
     chosen = get_layout(layout)
     labelled = label_runs(runs)
     if labelled:
-        _write_text(label_table_text(labelled, form, n_bins=which.bins), out)
+        write_text(label_table_text(labelled, form, n_bins=which.bins), out)
         return say_in_progress(labelled)
     selection = Selection(which.datasets, which.methods, metrics, which.prompt, o.optional(intervals, 0.95))
     results = which.open(runs, one_backbone=not chosen.mixes_models)
@@ -149,11 +163,12 @@ def table(
         tables = chosen.tables(results, selection)
     else:
         tables = reference.tables(results, selection, layout=layout, backbone=paper.paper_backbone)
-    _write_text(render(tables, form, width=terminal_width() if out is None else None), out)
+    write_text(render(tables, form, width=terminal_width() if out is None else None), out)
     return say_in_progress(results.runs)
 
 
-def _write_text(text: str, out: Path | None) -> None:
+def write_text(text: str, out: Path | None) -> None:
+    """Print a text, or write it to a file."""
     if out is None:
         print(text, end="")
     else:
@@ -267,7 +282,7 @@ def _metric_frames(results: Results, by_class: bool, pairs: int | None) -> dict[
 def _print_metrics(results: Results, frames: dict[str, pd.DataFrame], metrics: o.Several, level: float | None) -> None:
     if "scores" in frames:
         tables = metric_tables(results, metrics=metrics, level=level)
-        print(render(tables, "terminal", width=terminal_width()), end="")
+        print(render(tables, "text", width=terminal_width()), end="")
         if metrics is None and level is None:
             print_summary(results)
     if "classes" in frames:

@@ -10,12 +10,14 @@ from typing import Annotated, Literal
 from cyclopts import Parameter, validators
 
 from otpt.cli import options as o
-from otpt.cli.terminal import note
+from otpt.cli.terminal import note, show
 from otpt.data import ClassList, read_class_list
 from otpt.errors import OtptError
+from otpt.groups import class_names_of
 from otpt.records import Frozen
 from otpt.serve import Limits, Service, ServiceConfig, create_app
-from otpt.serve.config import read_folder, read_token
+from otpt.serve.config import public_name, read_folder, read_token
+from otpt.serve.queries import DEFAULT
 from otpt.serve.replicas import start_replicas
 from otpt.serve.server import LOOPBACK, address_of, open_socket
 from otpt.serve.server import run as run_server
@@ -53,6 +55,7 @@ class LimitOptions(o.Options):
     labels: Annotated[int | None, _limit("labels", "--max-labels")] = None
     label_length: Annotated[int | None, _limit("label_length", "--max-label-length")] = None
     texts: Annotated[int | None, _limit("texts", "--max-texts")] = None
+    work: Annotated[int | None, _limit("work", "--max-work")] = None
     views: Annotated[int | None, _limit("views", "--max-views")] = None
     queue: Annotated[int | None, _limit("queue", "--queue")] = None
     share: Annotated[float | None, _limit("share", "--share")] = None
@@ -97,8 +100,15 @@ class ServiceOptions(o.Options):
     ] = ("pocket",)
     classes: Annotated[
         tuple[str, ...],
-        o.option("class lists of files: @pets.txt is 'pets', @DIR all *.txt of a folder", metavar="@FILE"),
+        o.option(
+            "class names, or class lists of files: @pets.txt is 'pets', @DIR all *.txt of a folder; the names, or the "
+            "only list, are the default of requests without labels",
+            metavar="NAME|@FILE",
+        ),
     ] = ()
+    groups: Annotated[
+        Path | None, o.option("CSV file of groups of the default classes; alone, it names them", metavar="FILE")
+    ] = None
     method: Annotated[str | None, o.setting(ServiceConfig, "method", "--methods", "--method", metavar="NAME")] = None
     views: Annotated[int | None, o.setting(ServiceConfig, "views")] = None
     seed: Annotated[int | None, o.setting(ServiceConfig, "seed", "--seeds", "--seed")] = None
@@ -116,7 +126,7 @@ class ServiceOptions(o.Options):
         values = {name: value for name, value in self.given().items() if name in ServiceConfig.model_fields}
         further = {
             "models": _named_models(self.backbone),
-            "classes": _class_lists(self.classes),
+            "classes": _class_lists(self.classes, self.groups),
             "calibrations": self.calibration,
             "hosts": self.allow_urls,
             "limits": Limits(**limits.values(Limits)),
@@ -134,6 +144,7 @@ def serve(
     """Serve predictions over HTTP: POST /v1/predict, /v1/compare, Hugging Face's zero-shot image classification at
     /models/NAME, a page at /, Prometheus at /metrics. Needs the extra otpt[serve].
 
+    otpt serve --classes panda dog "red fox"
     otpt serve --backbone pocket --classes @pets.txt
     otpt serve --backbone clip=ViT-B-16/openai --host 0.0.0.0 --token-file token.txt
     """
@@ -150,28 +161,32 @@ def serve(
             started = start_replicas(ray.engine, config, f"otpt-{address.port}", **ray.cluster_options())
         with started as answering:
             app = create_app(answering, token=token, names=address.names)
-            print(f"otpt: serving {', '.join(config.models)} at {address_of(listening)}", flush=True)
+            show(f"otpt: serving {', '.join(config.models)} at {address_of(listening)}")
             run_server(app, listening, config.limits, log_level=address.log_level)
     return 0
 
 
 def _named_models(words: tuple[str, ...]) -> dict[str, str]:
-    """Read ``NAME=SPEC``, or ``SPEC``, which is its own name."""
+    """Read ``NAME=SPEC``, or ``SPEC``, which is its own name unless it is a path."""
     models: dict[str, str] = {}
     for word in words:
         name, equals, spec = word.partition("=")
-        if not name or name in models or (equals and not spec):
+        shown = name if equals else public_name(name)
+        if not name or shown in models or (equals and not spec):
             raise OtptError(f"--backbone was given {word!r}; expected BACKBONE or NAME=BACKBONE, and each name once.")
-        models[name] = spec or name
+        models[shown] = spec or name
     return models
 
 
-def _class_lists(words: tuple[str, ...]) -> dict[str, ClassList]:
+def _class_lists(words: tuple[str, ...], groups: Path | None) -> dict[str, ClassList]:
     """Return the class lists of ``--classes`` by name: of files, of folders, or of names as "default"."""
     lists: dict[str, ClassList] = {}
     default = o.read_classes([word for word in words if not word.startswith("@")] or None)
+    if groups is not None and not words:
+        names = class_names_of(groups)
+        default = ClassList(names, names)
     if default is not None:
-        lists["default"] = default
+        lists[DEFAULT] = default
     for path in [Path(word[1:]).expanduser() for word in words if word.startswith("@")]:
         lists |= read_folder(path, ".txt", read_class_list) if path.is_dir() else {path.stem: read_class_list(path)}
     return lists

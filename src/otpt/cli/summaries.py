@@ -8,7 +8,8 @@ from pathlib import Path
 import pandas as pd
 
 from otpt.cli.terminal import say, terminal_width
-from otpt.files import csv_cell, write_atomically
+from otpt.escapes import csv_cell
+from otpt.files import write_atomically
 from otpt.report import Results, evaluation_table
 from otpt.report.formats import text_table
 from otpt.report.tables import set_table
@@ -26,9 +27,14 @@ def frame_rows(frame: pd.DataFrame) -> list[dict[str, object]]:
 
 def write_csv(path: Path, frame: pd.DataFrame) -> None:
     """Write a CSV file whose cells no spreadsheet computes."""
+    write_atomically(path, frame_csv(frame).encode("utf-8", "replace"))
+
+
+def frame_csv(frame: pd.DataFrame) -> str:
+    """Return a data frame as CSV whose cells no spreadsheet computes."""
     names = frame.select_dtypes(exclude="number").columns
-    frame[names] = frame[names].map(lambda cell: csv_cell(cell) if isinstance(cell, str) else cell)
-    write_atomically(path, frame.to_csv(index=False, lineterminator="\n").encode("utf-8", "replace"))
+    escaped = frame[names].map(lambda cell: csv_cell(cell) if isinstance(cell, str) else cell)
+    return str(frame.assign(**escaped).to_csv(index=False, lineterminator="\n"))
 
 
 def print_summary(results: Results) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Sequence
+
+from otpt.escapes import json_text, one_line
 
 words: list[str] = []
 """Words of the current command."""
@@ -22,9 +23,14 @@ def command_line() -> str:
     return shlex.join(["otpt", *words])
 
 
+def show(line: str = "") -> None:
+    """Print one line, in which names of files, classes or models may stand, at once."""
+    print(one_line(line), flush=True)
+
+
 def say(line: str) -> None:
     """Print one line on standard error."""
-    print(f"otpt: {line}", file=sys.stderr, flush=True)
+    print(f"otpt: {one_line(line)}", file=sys.stderr, flush=True)
 
 
 def note(line: str) -> None:
@@ -40,9 +46,9 @@ def terminal_width() -> int | None:
     return console.width if console.is_terminal else None
 
 
-def print_json(value: object) -> None:
-    """Print an indented JSON value."""
-    print(json.dumps(value, indent=2, ensure_ascii=False))
+def print_json(value: object, *, indent: int | None = 2) -> None:
+    """Print a JSON value; with ``indent=None`` in one line, at once."""
+    print(json_text(value, indent=indent), flush=indent is None)
 
 
 def print_table(head: Sequence[str], rows: Iterable[Sequence[str]], *, names: int = 1, width: int = 10_000) -> None:
@@ -50,7 +56,7 @@ def print_table(head: Sequence[str], rows: Iterable[Sequence[str]], *, names: in
 
     Args:
         head: titles of the columns; empty ones show no header.
-        rows: cells of each row.
+        rows: cells of each row, one line each.
         names: number of columns of text, which are aligned left and may be wrapped; the others hold numbers. −N means
             the first column and the last N.
         width: characters per line if the output is not a terminal.
@@ -63,9 +69,11 @@ def print_table(head: Sequence[str], rows: Iterable[Sequence[str]], *, names: in
     table = Table(box=None, pad_edge=False, header_style="bold", show_header=any(head))
     for at, title in enumerate(head):
         numbers = at >= names if names >= 0 else 0 < at < len(head) + names
-        table.add_column(Text(title), justify="right" if numbers else "left", no_wrap=numbers, overflow="fold")
+        table.add_column(
+            Text(one_line(title)), justify="right" if numbers else "left", no_wrap=numbers, overflow="fold"
+        )
     for row in rows:
-        table.add_row(*(Text(str(cell)) for cell in row))
+        table.add_row(*(Text(one_line(str(cell))) for cell in row))
     with console.capture() as captured:
         console.print(table)
     print("\n".join(line.rstrip() for line in captured.get().splitlines()))

@@ -9,6 +9,7 @@
 | ``x.csv``, ``x.parquet``, ``x.arrow`` | a table of path, address or bytes, and label |
 | ``x-{000..009}.tar`` | WebDataset shards with labels |
 | ``hf:owner/name`` | a Hugging Face data set |
+| ``x.json``, ``x.csv`` | labels that were given in Label Studio (:mod:`otpt.data.label_studio`) |
 | ``x.npz``, ``x.parquet`` with a column ``feature`` | features instead of images (:mod:`otpt.data.features`) |
 
 A registered name wins over a folder of the same name; write ``./dtd`` for the folder. Without labels, the same
@@ -21,10 +22,14 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from otpt.arguments import checked
 from otpt.data.classes import ClassList, ClassSource, class_list_of, read_class_list
 from otpt.data.dataset import Conventions, Dataset, NoSuchSplit, Sample, classes_without_images, stratified
+from otpt.data.downloader import Downloader
+from otpt.data.downloads import Download, RemoteFile, published_downloads, read_downloads, register_downloads
 from otpt.data.emoji import emoji_dataset, emoji_entries
 from otpt.data.features import FeatureDataset, feature_dataset, read_features
+from otpt.data.label_studio import is_label_studio, label_studio_dataset
 from otpt.data.labelled import source_dataset
 from otpt.data.own import (
     TABLE_SUFFIXES,
@@ -35,6 +40,7 @@ from otpt.data.own import (
     shard_dataset,
     table_dataset,
 )
+from otpt.data.preparing import prepare_imagenet, prepare_ucf101
 from otpt.data.registered import (
     CheckReport,
     DatasetEntry,
@@ -45,7 +51,6 @@ from otpt.data.registered import (
     Record,
     builtin_entries,
     check_dataset,
-    download_dataset,
     find_entry,
     find_records,
     read_folders,
@@ -75,28 +80,37 @@ __all__ = [
     "Dataset",
     "DatasetEntry",
     "DatasetNotFound",
+    "Download",
+    "Downloader",
     "FeatureDataset",
     "Found",
     "Layout",
     "NoSuchSplit",
     "Place",
     "Record",
+    "RemoteFile",
     "Sample",
     "as_dataset",
     "check_dataset",
     "classes_without_images",
-    "download_dataset",
     "feature_dataset",
     "find_entry",
     "find_records",
+    "is_label_studio",
+    "label_studio_dataset",
     "label_table",
     "list_datasets",
     "load_dataset",
     "open_source",
+    "prepare_imagenet",
+    "prepare_ucf101",
+    "published_downloads",
     "read_class_list",
+    "read_downloads",
     "read_features",
     "read_folders",
     "register_dataset",
+    "register_downloads",
     "register_reader",
     "stratified",
 ]
@@ -111,6 +125,7 @@ def list_datasets() -> Sequence[DatasetEntry]:
     return [*builtin_entries().values(), *emoji_entries()]
 
 
+@checked
 def load_dataset(
     spec: str,
     *,
@@ -162,6 +177,8 @@ def load_dataset(
         return read_features(path, split=split, classes=listed, drop_missing_texts=drop_missing_texts)
     if split != "test":
         raise NoSuchSplit(f"{spec!r} has no splits such as {split!r}; pass each split as a separate data set.")
+    if path.is_file() and is_label_studio(path):
+        return label_studio_dataset(path, listed, root=root)
     if is_shards(spec):
         return shard_dataset(spec, root, listed)
     if os.path.isdir(path):
@@ -182,6 +199,7 @@ def load_dataset(
     raise OtptError(f"{error} For other images give a folder of class folders, a CSV or hf:OWNER/NAME.")
 
 
+@checked
 def open_source(*words: str, column: str | None = None, split: str = "test", root: str | Path | None = None) -> Source:
     """Open folders, patterns, lists, shards, tables, data sets and addresses of images.
 
@@ -196,6 +214,8 @@ def open_source(*words: str, column: str | None = None, split: str = "test", roo
     >>> next(iter(open_source("emoji/food"))).id.startswith("emoji/food/")
     True
     """
+    if not words:
+        raise OtptError("No images were named; expected paths, addresses or data sets.")
     datasets = {}
     for word in map(str, words):
         registered = word.startswith("emoji/") or find_entry(word) is not None

@@ -20,6 +20,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TypeAlias
 
+from otpt.arguments import checked
 from otpt.errors import OtptError
 from otpt.files import read_text
 
@@ -58,6 +59,7 @@ def class_list_of(given: ClassSource) -> ClassList:
     return ClassList(tuple(given), tuple(given))
 
 
+@checked
 def read_class_list(path: str | Path, *, unique: bool = True) -> ClassList:
     """Read a class list from a UTF-8 text file; ``unique`` refuses duplicates."""
     return parse_class_list(read_text(Path(path), "class list"), str(path), unique=unique)

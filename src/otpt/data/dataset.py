@@ -16,6 +16,7 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
+from otpt.arguments import checked
 from otpt.errors import OtptError, unknown
 from otpt.files import Json
 from otpt.images import ImageSource, LocalFile
@@ -104,6 +105,7 @@ class Dataset:
 
     text_features: npt.NDArray[np.float32] | None = None
 
+    @checked
     def __init__(
         self,
         name: str,
@@ -260,6 +262,7 @@ class Dataset:
                 )
 
 
+@checked
 def stratified(dataset: Dataset) -> Dataset:
     """Return the images in the order of :func:`stratified_order`; idempotent."""
     return dataset.in_order(stratified_order(dataset))
@@ -284,6 +287,7 @@ def stratified_order(dataset: Dataset) -> list[int]:
     return [index for _, _, index in sorted(keys)]
 
 
+@checked
 def classes_without_images(dataset: Dataset, limit: int) -> int:
     """Return the number of non-empty classes that are missing in the first ``limit`` images of :func:`stratified`."""
     labels = dataset.labels

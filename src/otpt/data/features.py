@@ -26,6 +26,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
+from otpt.arguments import checked
 from otpt.data.classes import ClassList, class_list_of
 from otpt.data.dataset import DEFAULT_PROMPT, Conventions, Dataset
 from otpt.data.own import origin_of, resolve_labels
@@ -106,6 +107,7 @@ class FeatureDataset(Dataset):
         return dataset
 
 
+@checked
 def feature_dataset(
     features: npt.ArrayLike,
     labels: npt.ArrayLike,
@@ -150,6 +152,7 @@ def feature_dataset(
     return dataset if text_features is None else dataset.with_texts(text_features)
 
 
+@checked
 def read_features(
     path: Path, *, split: str = "test", classes: ClassList | None = None, drop_missing_texts: bool = False
 ) -> FeatureDataset:

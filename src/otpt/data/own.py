@@ -13,6 +13,7 @@ from typing import Protocol, SupportsIndex, TypedDict, cast
 import numpy as np
 import pandas as pd
 
+from otpt.arguments import checked
 from otpt.data.classes import ClassList, find_class_list
 from otpt.data.dataset import DEFAULT_PROMPT, Conventions, Dataset, FilesBelow
 from otpt.data.registered import shortened
@@ -26,6 +27,7 @@ from otpt.data.sources import (
     is_remote,
     list_shards,
     refuse_saved,
+    slashed,
     tar_members,
     undecoded,
     undecoded_image,
@@ -37,6 +39,8 @@ from otpt.images import ImageSource
 from otpt.labels import read_label_sets
 
 TABLE_SUFFIXES = (".csv", ".tsv", ".parquet")
+YES_OR_NO = {"yes": True, "no": False, "true": True, "false": False, "1": True, "0": False, "y": True, "n": False}
+"""Labels of a single class, in lower case."""
 _LABEL_SUFFIXES = (".cls", ".txt", ".json")
 _MOST_LABEL_BYTES = 1 << 20
 _JSON_KEYS = ("label", "cls", "class", "class_name")
@@ -142,6 +146,8 @@ def table_dataset(
         if "" in values:
             raise OtptError(f"The table {str(file)!r} has no {key} in data row {values.index('') + 1}.")
     class_list = classes or find_class_list(file.parent)
+    if class_list is not None and len(class_list) == 1:
+        return label_table(file, class_list, column)
     listed, labels = resolve_labels(columns["label"], class_list, f"The table {str(file)!r}")
     folder = file.parent
     if root is not None and not os.path.exists(folder / paths[0]):
@@ -150,19 +156,29 @@ def table_dataset(
     return own_dataset(name or file.stem, listed, ids, labels, FilesBelow(folder, paths), origin=origin_of(file))
 
 
+@checked
 def label_table(file: Path, classes: ClassList | None = None, column: str | None = None) -> Dataset:
     """Read a CSV or Parquet table with the columns path (or file) and labels, separated by semicolons.
 
-    A cell without labels is allowed. Without a class list, the labels are the class names, in alphabetical order.
+    A cell without labels is allowed. Without a class list, the labels are the class names, in alphabetical order. With
+    a list of one class, the column may also be ``label``, with yes or no, true or false, 1 or 0.
     """
+    file = Path(file)
     if file.suffix.lower() not in TABLE_SUFFIXES:
         raise OtptError(
-            f"Several labels per image are read from {', '.join(TABLE_SUFFIXES)} tables with the columns path and "
-            f"labels, not from {str(file)!r}."
+            "Several labels per image, or yes and no for a single class, are read from "
+            f"{', '.join(TABLE_SUFFIXES)} tables with the columns path and labels, not from {str(file)!r}."
         )
-    table, paths = _read_paths(file, "labels", column)
-    rows = [[label.strip() for label in cell.split(";") if label.strip()] for cell in table["labels"]]
-    names = tuple(sorted({label for row in rows for label in row}))
+    table, paths = _read_paths(file, "labels", column, single=classes is not None and len(classes) == 1)
+    rows: Sequence[object]
+    if "labels" in table:
+        named = [[label.strip() for label in cell.split(";") if label.strip()] for cell in table["labels"]]
+        names = tuple(sorted({label for row in named for label in row}))
+        rows = named
+    else:
+        assert classes is not None
+        names = classes.names
+        rows = _read_answers(table["label"].tolist(), names[0], file)
     listed = classes or ClassList(names, names)
     if not listed.names:
         raise OtptError(f"The table {str(file)!r} has no label; name the classes with --classes.")
@@ -174,16 +190,30 @@ def label_table(file: Path, classes: ClassList | None = None, column: str | None
     return dataset
 
 
-def _read_paths(file: Path, label: str, column: str | None) -> tuple[pd.DataFrame, tuple[str, ...]]:
-    """Read a table with a column of labels; also the paths of its images."""
+def _read_answers(cells: Sequence[str], name: str, file: Path) -> list[bool]:
+    """Convert the labels (N,) of a single class, yes or no, to booleans; the name of the class is a yes."""
+    answers = {**YES_OR_NO, name.casefold(): True}
+    strange = [cell for cell in cells if cell.casefold() not in answers]
+    if strange:
+        raise OtptError(
+            f"The table {str(file)!r} has the label {strange[0]!r}, and {name!r} is the only class; expected yes or no "
+            "(or true or false, 1 or 0)."
+        )
+    return [answers[cell.casefold()] for cell in cells]
+
+
+def _read_paths(
+    file: Path, label: str, column: str | None, *, single: bool = False
+) -> tuple[pd.DataFrame, tuple[str, ...]]:
+    """Read a table with a column of labels; also the paths of its images. A ``single`` class may have ``label``."""
     table = read_table(file)
-    if label not in table:
+    if label not in table and not (single and "label" in table):
         raise OtptError(
             f"The table {str(file)!r} has the columns {', '.join(map(repr, table.columns)) or 'none'}; expected 'path' "
             f"(or 'file') and {label!r}. Rename the columns; with several labels per image, use --multi-label."
         )
     path = image_column(table.columns, column, str(file))
-    return table, tuple(name.replace("\\", "/") for name in table[path])
+    return table, tuple(slashed(name) for name in table[path])
 
 
 def read_table(file: Path) -> pd.DataFrame:
@@ -396,6 +426,7 @@ class ItemsOf:
         return item["image"] if isinstance(item, dict) else item[0]
 
 
+@checked
 def as_dataset(data: object, name: str | None = None) -> Dataset:
     """Accept data sets of other libraries: ``ImageFolder``, ``datasets.Dataset``, a ``DataLoader`` or its data set.
 

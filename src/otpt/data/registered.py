@@ -20,6 +20,7 @@ from typing import NamedTuple, TypeVar
 import pydantic.dataclasses
 from pydantic import TypeAdapter
 
+from otpt.arguments import checked
 from otpt.data.classes import ClassList, builtin_class_list
 from otpt.data.dataset import DEFAULT_PROMPT, Conventions, Dataset, FilesBelow, NoSuchSplit
 from otpt.errors import OtptError
@@ -88,7 +89,6 @@ class DatasetEntry:
     split_file: str = ""
     layouts: tuple[Layout, ...] = ()
     aliases: tuple[str, ...] = ()
-    torchvision: str = ""
     official_swap: tuple[int, int] | None = None
     numeric_folders: bool = False
     parts: tuple[str, ...] = ()
@@ -168,6 +168,7 @@ def published_entries() -> Mapping[str, DatasetEntry]:
     )
 
 
+@checked
 def find_entry(name: str) -> DatasetEntry | None:
     """Return the registered data set of this name or alias; case, hyphens and underscores do not matter."""
     base, *rest = name.split("/")
@@ -464,6 +465,7 @@ class CheckReport:
         return not self.problems
 
 
+@checked
 def check_dataset(data: Dataset, entry: DatasetEntry | None = None, *, sample: int = 100) -> CheckReport:
     """Look for all files of ``data`` and open ``sample`` images spread evenly over it (0: none, −1: all)."""
     missing = [data.is_file_missing(index) for index in range(len(data))]
@@ -487,24 +489,3 @@ def check_dataset(data: Dataset, entry: DatasetEntry | None = None, *, sample: i
         len(chosen),
         tuple(unreadable),
     )
-
-
-SPLIT_FILES = "the page DATASETS.md of github.com/KaiyangZhou/CoOp links to it"
-
-
-def download_dataset(entry: DatasetEntry, root: Path) -> Path:
-    """Download ``entry``, without its split file, into ``root`` by torchvision; return the folder of its images."""
-    if not entry.torchvision:
-        able = ", ".join(other.name for other in builtin_entries().values() if other.torchvision)
-        raise OtptError(f"{entry.name} cannot be downloaded by torchvision, which has {able}.")
-    maker: Callable[..., object] = getattr(importlib.import_module("torchvision.datasets"), entry.torchvision)
-    root = root.expanduser()
-    folder = root / next(layout.folder for layout in entry.layouts if "torchvision" in layout.style)
-    try:
-        maker(root, download=True)
-    except (ImportError, OSError, RuntimeError, ValueError) as error:
-        # Some constructors read labels with scipy after the download; only the images are needed.
-        if not (isinstance(error, ImportError) and folder.is_dir()):
-            reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
-            raise OtptError(f"{entry.name} cannot be downloaded into {str(root)!r}: {reason}.") from None
-    return folder

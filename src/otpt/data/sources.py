@@ -24,7 +24,7 @@ import os
 import re
 import sys
 import tarfile
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property, partial
 from itertools import chain, count
@@ -114,6 +114,16 @@ class SourceError(OtptError):
     """Raised if a storage, rather than a single image, cannot be read."""
 
 
+class Unknown(NamedTuple):
+    """A number that cannot be known without reading all images.
+
+    Attributes:
+        reason: why, such as "x.tar.gz is compressed".
+    """
+
+    reason: str
+
+
 class FeatureRow(NamedTuple):
     """A row of a table of features: (D,), or None and why there is none."""
 
@@ -161,6 +171,9 @@ class Source:
         """Iterate over the images, or the rows of tables with features."""
         return self._features() if self.has_features else chain.from_iterable(map(self._items, self._words))
 
+    def __repr__(self) -> str:
+        return f"Source({', '.join(map(repr, self._words)):.200})"
+
     def __str__(self) -> str:
         return ", ".join(self._words)
 
@@ -203,13 +216,39 @@ class Source:
                 for name, value, error in zip(ids, batch.column(FEATURE), errors, strict=True):
                     yield FeatureRow(str(name), np.asarray(value.values) if value.is_valid else None, error)
 
-    def count(self) -> int | None:
-        """Return the number of images, or None if it is unknown without reading them."""
+    def count(self) -> int | Unknown:
+        """Return the number of images or features, or why it is unknown without reading them all."""
         total = 0
         for word in self._words:
-            if is_shards(word) or word.startswith("hf:") or _suffix(word) in TABLES:
-                return None
-            total += sum(1 for _ in self._items(word))
+            number = self._count(word)
+            if isinstance(number, Unknown):
+                return number
+            total += number
+        return total
+
+    def _count(self, word: str, *, listed: bool = False) -> int | Unknown:
+        """Count the images of a word, as :meth:`_items` yields them."""
+        inside: Iterable[str] = ()
+        if word in self.datasets:
+            return len(self.datasets[word])
+        if word.startswith("hf:") and not word.startswith("hf://"):
+            return count_hub_rows(word, self._split)
+        if word.startswith("@"):
+            inside = _lines(word[1:])
+        elif is_shards(word):
+            return _count_members([word] if _exists(word) else list_shards(word))
+        elif is_table(word):
+            return count_rows(word)
+        elif not listed and is_pattern(word) and not _exists(word):
+            inside = _matches(word)
+        else:
+            return sum(1 for _ in self._items(word, listed=listed))
+        total = 0
+        for part in inside:
+            number = self._count(part, listed=word.startswith("@"))
+            if isinstance(number, Unknown):
+                return number
+            total += number
         return total
 
     def _items(self, word: str, *, check: bool = False, listed: bool = False) -> Iterator[NamedImage]:
@@ -454,6 +493,35 @@ def tar_members(shard: str, suffixes: Container[str] = IMAGE_SUFFIXES) -> Iterat
             raise tarfile.ReadError(f"it is damaged or cut off at byte {archive.offset}")
 
 
+def _count_members(shards: Sequence[str]) -> int | Unknown:
+    """Count the images in tar files, by the headers of local ones without compression."""
+    for shard in shards:
+        if is_remote(shard):
+            return Unknown(f"{shard} is remote, and tar files have no index")
+        with _open_binary(shard) as file:
+            if not tarfile.is_tarfile(file) or _is_compressed(file):
+                return Unknown(f"{shard} is compressed")
+    return sum(1 for shard in shards for _ in tar_members(shard))
+
+
+def _is_compressed(file: IO[bytes]) -> bool:
+    file.seek(0)
+    return file.read(512)[257:262] != b"ustar"
+
+
+def count_rows(address: str) -> int | Unknown:
+    """Count the rows of a table, by its footer if it has one; a remote Arrow file has none."""
+    suffix = _suffix(address)
+    if suffix == ".parquet":
+        with _open_binary(address) as file:
+            return int(parquet.ParquetFile(file, pre_buffer=False).metadata.num_rows)
+    if suffix in (".csv", ".tsv"):
+        return sum(1 for _ in table_rows(address))
+    if is_remote(address):
+        return Unknown(f"{address} is remote, and Arrow files do not say their number of rows")
+    return sum(len(batch) for batch in _batches(address))
+
+
 def table_columns(address: str) -> list[str]:
     """Return the columns of a Parquet or Arrow file, or none if it is missing."""
     first = None if is_pattern(address) or not _exists(address) else next(_batches(address), None)
@@ -537,10 +605,15 @@ def row_image(row: Mapping[str, object], column: str | None, name: str, folder: 
     if isinstance(value, Mapping):
         value = undecoded_image(value)
     if isinstance(value, str) and value:
-        return NamedImage(image_id or value, _one(_beside(folder, value.replace("\\", "/"))).read)
+        return NamedImage(image_id or value, _one(_beside(folder, slashed(value))).read)
     if isinstance(value, bytes):
         return NamedImage(image_id or name, partial(_constant, value))
     return NamedImage(image_id or name, partial(_no_image, name, column, value))
+
+
+def slashed(path: str) -> str:
+    """Return a path in a table with slashes; only a path without any may have been written on Windows."""
+    return path if "/" in path else path.replace("\\", "/")
 
 
 def undecoded_image(cell: object) -> str | bytes | None:
@@ -577,6 +650,16 @@ def hub_table(name: str, split: str, *, streaming: bool = False) -> HubTable:
         kind = NoSuchSplit if reason.startswith(("Unknown split", "Bad split")) else OtptError
         hint = f" A folder of class folders is read without hf:, as {path!r}." if is_folder else ""
         raise kind(f"The data set hf:{name}, split {split!r}, cannot be loaded: {reason}.{hint}") from None
+
+
+def count_hub_rows(word: str, split: str) -> int | Unknown:
+    """Return the number of rows of a Hugging Face data set, as far as it is published."""
+    table = hub_table(word.removeprefix("hf:"), split, streaming=True)
+    if isinstance(table, Sized):
+        return len(table)
+    splits = getattr(getattr(table, "info", None), "splits", None) or {}
+    published = getattr(splits.get(split), "num_examples", None)
+    return int(published) if published else Unknown(f"{word} does not say how many rows the split {split!r} has")
 
 
 def undecoded(table: HubTable, column: str) -> HubTable:

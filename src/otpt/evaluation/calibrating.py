@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from otpt.arguments import checked
 from otpt.calibration import Calibration, fit_calibration, fit_label_calibration
 from otpt.calibration.conformal import FREE_RANKS, PENALTY
 from otpt.errors import OtptError, unknown
@@ -13,6 +14,7 @@ from otpt.runs import ColumnConfig, DatasetConfig, Run
 from otpt.runs.shards import LabelRows
 
 
+@checked
 def calibrate_run(
     run: Run,
     *,

@@ -25,7 +25,7 @@ from otpt.evaluation.request import Evaluation, each_once, overlaps
 from otpt.features.cache import FeatureCache
 from otpt.files import is_there
 from otpt.methods import Task
-from otpt.progress import Progress, duration
+from otpt.progress import LOADING, Progress, as_progress, duration
 from otpt.records import Frozen, sort_keywords
 from otpt.runs import CONFIG, DatasetConfig, Run, RunConfig, WorkItem, short_table, write_metrics
 from otpt.runs.run import locked
@@ -161,7 +161,8 @@ class ShardWorker:
 
 def compute(job: EvaluationJob, pool: Pool, progress: Progress) -> None:
     """Compute all missing shards of a job, or wait for other commands that do."""
-    run = Run.create(job.folder, RunConfig.model_validate(pool.facts(job)))
+    with progress.waiting(LOADING):
+        run = Run.create(job.folder, RunConfig.model_validate(pool.facts(job)))
     finished, total = run.progress(job.requested)
     progress.start(finished, total)
     stored: set[WorkItem] = set()
@@ -193,12 +194,19 @@ class Execution(Frozen):
     pool: Pool | None = Field(
         None, description="processes or machines to compute on, or the name of a pool; None computes in this process"
     )
-    progress: Progress | None = Field(None, description="how progress is shown; not at all if None")
+    progress: Progress | None = Field(
+        None, description="True, False, or how progress is shown; by default a bar on a terminal or in a notebook"
+    )
     device: str = Field("auto", description="device on which the model is loaded, unless it is loaded already")
     threads: int | None = Field(None, ge=0, description="number of threads that decode and augment, in each process")
     plugins: tuple[Path, ...] = Field((), description="files with a user's functions that worker processes load")
     command: str | None = Field(None, description="command line, recorded in the run")
     retry_unreadable: bool = Field(False, description="compute shards with images that could not be read again")
+
+    @field_validator("progress", mode="before")
+    @classmethod
+    def _read_progress(cls, value: object) -> Progress:
+        return as_progress(value)
 
     @field_validator("pool", mode="before")
     @classmethod
@@ -246,7 +254,7 @@ def evaluate(
         for sentence in overlaps(evaluation, dataset):
             warnings.warn(sentence, stacklevel=2)
     variants = [variant for dataset in loaded for variant in evaluation.variants(dataset)]
-    shown = execution.progress or Progress(show=False)
+    shown = as_progress(execution.progress)
     job = EvaluationJob(
         plugins=PluginFiles(execution.plugins),
         backbone=_of_features(loaded) if backbone is None else backbone,

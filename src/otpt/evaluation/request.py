@@ -170,6 +170,8 @@ class Evaluation(Frozen):
         if set_there:
             what = "seeds of the evaluation" if set_there[0] == "seed" else "data set"
             raise OtptError(f"{set_there[0]} of the protocol is set, but the {what} determines it; leave it out.")
+        if self.decision.within is not None:
+            raise OtptError("within is set, but the labels of a data set are of all its classes; leave it out.")
         if self.decision.threshold != Decision().threshold:
             raise OtptError("A threshold is set, but rows of an evaluation have all probabilities; leave it out.")
         each_once("seed", self.seeds)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
+from otpt.arguments import checked
 from otpt.errors import OtptError
 from otpt.files import read_text
 from otpt.methods import Method
@@ -18,6 +19,7 @@ IMAGENET_80 = "imagenet-80"
 _PLACE = "{}"
 
 
+@checked
 def sweep_method(method: Method, settings: Mapping[str, Sequence[str]]) -> list[Method]:
     """Return the method under every combination of the values of each setting.
 
@@ -25,6 +27,9 @@ def sweep_method(method: Method, settings: Mapping[str, Sequence[str]]) -> list[
     >>> [each.name for each in sweep_method(get_method("o-tpt"), {"lambda": ["0", "18"]})]
     ['o-tpt[lambda=0]', 'o-tpt[lambda=18]']
     """
+    for name, values in settings.items():
+        if isinstance(values, str) or not isinstance(values, Sequence):
+            raise OtptError(f"The values of {name!r} are {values!r:.80}; expected a list, such as ['1', '6'].")
     variants = []
     for values in product(*settings.values()):
         chosen = dict(zip(settings, values, strict=True))

@@ -83,6 +83,9 @@ class FeatureCache:
         self._unchecked_bytes = math.inf  # bytes written since the last check of the size
         self._writable = True
 
+    def __repr__(self) -> str:
+        return f"FeatureCache({str(self.folder)!r}, max_bytes={self.max_bytes})"
+
     def get(self, key: str, *, kind: str = "features") -> npt.NDArray[np.floating] | None:
         """Return the array of a key, or None if it is missing or corrupt."""
         data = self._read(kind, key)
@@ -192,8 +195,10 @@ def feature_key(backbone: ImageEncoder, recipe: ViewRecipe, seed: int, features:
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
-def file_key(source: object) -> str | None:
+def file_key(source: object, *, upright: bool = True) -> str | None:
     """Return a digest of a file's path, size and modification times, as 64 hexadecimal digits.
+
+    Images whose EXIF orientation is ignored have other keys than ``upright`` ones, because their pixels differ.
 
     Return None for images that are not files, and for files modified within the last two seconds.
     """
@@ -207,4 +212,6 @@ def file_key(source: object) -> str | None:
     if time.time_ns() - stat.st_mtime_ns < _RECENT:
         return None
     facts = f"{stat.st_size} {stat.st_mtime_ns} {stat.st_ctime_ns} {path}"
+    if not upright:
+        facts += "\nEXIF orientation ignored"
     return hashlib.sha256(facts.encode("utf-8", "surrogatepass")).hexdigest()

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from functools import partial
 from itertools import chain
 from typing import NamedTuple, NoReturn, Protocol, cast, runtime_checkable
 
+import numpy as np
 from PIL import Image
 
 from otpt.errors import OtptError
 from otpt.images import ImageSource, LocalFile, NamedImage, is_array, is_file_object, is_url, read_file_object
+from otpt.video import Frames
 
 
 class ImageInput(NamedTuple):
@@ -36,9 +38,24 @@ def is_one_image(images: object) -> bool:
     """Return whether an object is a single image, not a list, an iterator or a batch (B, C, H, W)."""
     if is_array(images):
         return bool(images.ndim != 4)
-    single = (str, bytes, bytearray, memoryview, os.PathLike, Image.Image)
+    single = (str, bytes, bytearray, memoryview, os.PathLike, Image.Image, np.generic)
     iterable = isinstance(images, Iterable) or hasattr(images, "__getitem__")  # torch data sets need not be iterable
     return isinstance(images, single) or is_file_object(images) or not iterable
+
+
+def count_images(images: object) -> int | None:
+    """Return the number of images of a list, a batch, a data set or a data loader; None if it is not known yet."""
+    dataset = getattr(images, "dataset", None)  # of a data loader, whose own length is its number of batches
+    if isinstance(dataset, Sized):
+        return len(dataset)
+    if is_array(images):
+        return int(images.shape[0])
+    if isinstance(images, (list, tuple)) and not all(is_one_image(image) for image in images):
+        return None  # batches
+    try:
+        return len(images) if isinstance(images, Sized) else None
+    except Exception:  # of other packages
+        return None
 
 
 def image_inputs(images: Iterable[object], image_ids: Iterable[str] | None = None) -> Iterator[ImageInput]:
@@ -63,7 +80,11 @@ def image_inputs(images: Iterable[object], image_ids: Iterable[str] | None = Non
         if isinstance(image, Sampled):
             yield ImageInput(image.id, _source(image.source), name)
             continue
-        shown = str(image) if isinstance(image, (str, os.PathLike)) else f"image {position}"
+        shown = f"image {position}"
+        if isinstance(image, (str, os.PathLike)):
+            shown = str(image)
+        elif isinstance(image, Frames):
+            shown = image.name
         yield ImageInput(shown, _source(image), name)
     if names is not None and next(names, None) is not None:
         raise OtptError("The numbers of images and image ids differ; expected one id per image.")

@@ -6,6 +6,7 @@ decoded nor encoded, and not read if its file is unchanged.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import threading
 import time
@@ -29,6 +30,7 @@ from otpt.features.cache import FeatureCache, feature_key, file_key
 from otpt.features.inputs import image_inputs
 from otpt.images import LIMITS, ImageFeatures, ImageSource, UrlLimits, open_with_digest
 from otpt.transfers import to_device, to_host
+from otpt.video import Frames, as_frames, frame_fractions, is_video
 from otpt.views import ViewRecipe, make_views
 
 _MAX_THREADS = 16
@@ -60,6 +62,7 @@ class ImageTask(Generic[_Key]):
         wanted: function that returns whether the result is still needed; None for always.
         pixels: number of pixels counted in the :class:`PixelBudget`.
         first_pass: whether the prediction is discarded, in the first pass of methods that see all images first.
+        upright: whether to apply the EXIF orientation.
     """
 
     key: _Key
@@ -72,6 +75,7 @@ class ImageTask(Generic[_Key]):
     wanted: Callable[[], bool] | None = None
     pixels: int = 0
     first_pass: bool = False
+    upright: bool = True
 
     @property
     def abandoned(self) -> OtptError | None:
@@ -117,6 +121,7 @@ class EncodedImage(Generic[_Key]):
         opened: decoded image, if it is needed again.
         error: reason for missing features, or None.
         new: whether it has features that are not in the cache.
+        of_frames: whether the features are those of frames of a video, which are not cached.
     """
 
     task: ImageTask[_Key]
@@ -127,10 +132,12 @@ class EncodedImage(Generic[_Key]):
     opened: Opened | None = None
     error: OtptError | None = None
     new: bool = False
+    of_frames: bool = False
 
     def open(self) -> Opened:
         """Return the decoded image and its digest, opening the image again if necessary."""
-        opened = self.opened or open_with_digest(self.task.source(), urls=self.task.urls)
+        task = self.task
+        opened = self.opened or open_with_digest(task.source(), urls=task.urls, upright=task.upright)
         if self.digest and opened[1] != self.digest:
             raise OtptError("The image changed between two reads; do not modify its file, and try again.")
         return opened
@@ -244,14 +251,18 @@ class FeaturePipeline:
             features = to_device(torch.from_numpy(source.views), self._backbone.device, self._backbone.dtype)
             image.features = {recipe.kind: features for recipe in task.recipes}
             return
-        file = None if cache is None else file_key(source)
+        file = None if cache is None or is_video(source) else file_key(source, upright=task.upright)
         digest = None if cache is None or file is None else cache.digest(file)
         if digest is not None and not task.keep_image:
             image.digest, image.features = digest, self._cached(task, digest)
             if len(image.features) == len(task.recipes):
                 return
+        frames = as_frames(source)
+        if frames is not None:
+            self._open_frames(image, frames)
+            return
         begun = time.perf_counter()
-        image.opened = opened, image.digest = open_with_digest(source, urls=task.urls)
+        image.opened = opened, image.digest = open_with_digest(source, urls=task.urls, upright=task.upright)
         self.note([task], "decode", begun)
         if cache is not None and file is not None and digest != image.digest:
             cache.put_digest(file, image.digest)
@@ -262,6 +273,29 @@ class FeaturePipeline:
         again = task.keep_image or any(recipe.rounds for recipe in task.recipes)
         if not again or opened.width * opened.height > _MAX_RETAINED_PIXELS:
             image.opened = None
+
+    def _open_frames(self, image: EncodedImage[Key], frames: Frames) -> None:
+        """Take the frames of a video as views; they are not cached."""
+        task = image.task
+        if task.keep_image:
+            raise OtptError(
+                f"{frames.name!r} has frames instead of views, but a method makes its own views of an image; choose "
+                "one that takes any views, such as 'confident-half', or predict the frames one by one."
+            )
+        begun = time.perf_counter()
+        count = max(recipe.n_views for recipe in task.recipes)
+        size = self._backbone.preprocessing.size
+        pixels = np.empty((count, 3, size, size), self._dtype)
+        digest = hashlib.sha256()
+        for position, frame in frames.at(frame_fractions(count), task.urls):
+            digest.update(b"%d %d %d\n" % (position, *frame.size) + frame.tobytes())
+            clean = ViewRecipe(n_views=1)
+            (pixels[position],) = make_views(
+                frame, clean, self._backbone.preprocessing, seed=0, image_id="", dtype=self._dtype
+            )
+        image.digest, image.of_frames = digest.hexdigest()[:32], True
+        image.pixels = {recipe.kind: pixels[: recipe.n_views] for recipe in task.recipes}
+        self.note([task], "views", begun)
 
     def _make_missing(self, image: EncodedImage[Key]) -> None:
         """Compute the views in :attr:`EncodedImage.missing`; thread-safe."""
@@ -306,7 +340,7 @@ class FeaturePipeline:
                 added = next(encoded).to(self._backbone.dtype)
                 before = image.features.get(kind)
                 image.features[kind] = added if before is None else torch.cat([before, added])
-            image.pixels, image.new = {}, True
+            image.pixels, image.new = {}, not image.of_frames
         self.note((image.task for image in pending), "encode", begun)
         return images
 
@@ -365,6 +399,7 @@ def embed(
     seed: int = 0,
     workers: int | None = None,
     urls: UrlLimits | None = LIMITS,
+    upright: bool = True,
 ) -> Iterator[npt.NDArray[np.floating] | OtptError]:
     """Yield unit features (D,) of images in order, or the error of an unusable image.
 
@@ -372,7 +407,7 @@ def embed(
     """
     recipe = views if isinstance(views, ViewRecipe) else ViewRecipe(n_views=views)
     tasks = (
-        ImageTask(image.shown, image.source, [recipe], seed, image.image_id, urls=urls)
+        ImageTask(image.shown, image.source, [recipe], seed, image.image_id, urls=urls, upright=upright)
         for image in image_inputs(images)
     )
     for _, encoded in FeaturePipeline(backbone, threads=workers)(tasks):

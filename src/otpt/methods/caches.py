@@ -21,7 +21,7 @@ from torch.nn.functional import normalize
 
 from otpt.methods.tuner import adamw_first_step
 from otpt.objectives import entropy_of_mean, select_fraction, view_entropies
-from otpt.registry import Count, Fraction, NonNegative, Positive, Probability, State, adaptation, carried
+from otpt.registry import Entries, Fraction, NonNegative, Positive, Probability, State, adaptation, carried
 
 POSITIVE, NEGATIVE = 3, 2
 """Entries per class of the positive and of the negative cache."""
@@ -279,7 +279,7 @@ class MemorySettings:
 
     memory_weight: NonNegative = 1.0
     memory_beta: NonNegative = 5.5
-    memory_size: Count = 50
+    memory_size: Entries = 50
     stream_ratio: Fraction = 0.1
 
 

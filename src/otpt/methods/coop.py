@@ -75,7 +75,7 @@ class Coop(Init):
             tasks = setup.task, setup.task.replace(classes=base, groups=None)
             budget = setup.protocol.memory_budget
             features = [
-                text_state(setup.backbone, task, texts, memory_budget=budget).text_features.cpu()
+                text_state(setup.backbone, task, texts, memory_budget=budget, tunable=False).text_features.cpu()
                 for task in tasks
                 for texts in (setup.task.prompt, prompt)
             ]

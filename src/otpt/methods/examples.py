@@ -19,6 +19,7 @@ from otpt.errors import OtptError, unknown
 from otpt.features.pipeline import embed
 from otpt.folders import class_images
 from otpt.images import LIMITS, ImageSource, UrlLimits
+from otpt.progress import Progress
 
 Images = tuple[ImageSource, ...]
 
@@ -79,7 +80,14 @@ class Examples:
         """Whether some classes are known by examples alone, and others by their names alone."""
         return any(self.named) and not all(self.named)
 
-    def encode(self, backbone: Backbone, urls: UrlLimits | None = LIMITS) -> Examples:
+    def encode(
+        self,
+        backbone: Backbone,
+        urls: UrlLimits | None = LIMITS,
+        progress: Progress | None = None,
+        *,
+        upright: bool = True,
+    ) -> Examples:
         """Return the examples with the features of their clean views; images other than files are released."""
         if self.features is not None:
             return self
@@ -92,7 +100,8 @@ class Examples:
                 stacklevel=4,
             )
         features = []
-        for feature in embed(backbone, chain.from_iterable(self.images), urls=urls):
+        embedded = embed(backbone, chain.from_iterable(self.images), urls=urls, upright=upright)
+        for feature in (progress or Progress(show=False)).track(embedded, sum(map(len, self.images))):
             if isinstance(feature, OtptError):
                 raise feature
             features.append(feature)

@@ -105,7 +105,7 @@ class ExamplesInit(Init):
 
     def prepare(self, setup: Setup) -> Sequence[PromptGroup]:
         """See :class:`Init`."""
-        examples = self.examples(setup.task).encode(setup.backbone)
+        examples = self.examples(setup.task).encode(setup.backbone, upright=setup.protocol.upright)
         assert examples.features is not None
         assert examples.labels is not None
         texts: Texts = setup.task.texts
@@ -117,6 +117,7 @@ class ExamplesInit(Init):
             texts,
             memory_budget=setup.protocol.memory_budget,
             tunes=any(method.tunes for method in setup.methods),
+            tunable=setup.tunable,
             kind=ExampleState,
             scorer=self.name,
             examples=examples,

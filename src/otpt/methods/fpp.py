@@ -17,7 +17,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import ClassVar
+from typing import Annotated, ClassVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -37,7 +37,8 @@ from otpt.methods.protocol import Protocol
 from otpt.methods.task import Task
 from otpt.prompts import MEMORY_BUDGET, Linearisation, Prompt, prompt_encoder, tokenize_prompts
 from otpt.prompts.tokens import every_token, whole_context
-from otpt.threads import in_threads, one_thread
+from otpt.registry import Multiplies
+from otpt.threads import cancellable_loop, in_threads, one_thread
 
 _made: WeakKeyDictionary[Backbone, dict[str, Prompt]] = WeakKeyDictionary()
 """Contexts by backbone and key, reused when a classifier prepares other methods."""
@@ -57,7 +58,7 @@ class Fpp(Init):
     fpp_words: str = Field("a photo of a", description="prompt whose text features the context is aligned with")
     fpp_tokens: int = Field(4, ge=1, description="length of a randomly initialised context")
     fpp_start_variance: float = Field(0.02, ge=0, allow_inf_nan=False, description="variance of a random init")
-    fpp_noises: int = Field(4, ge=1, description="number of noisy copies of all texts per step")
+    fpp_noises: Annotated[int, Multiplies("texts")] = Field(4, ge=1, description="number of noisy copies of all texts per step")
     fpp_context_variance: float = Field(
         0.005, ge=0, allow_inf_nan=False, description="variance of noise on the context"
     )
@@ -65,7 +66,7 @@ class Fpp(Init):
     fpp_weight: float = Field(1.0, ge=0, allow_inf_nan=False, description="w in λ = w + p/C on fine-grained sets")
     fpp_weight_per_class: float = Field(15.0, ge=0, allow_inf_nan=False, description="p in λ = w + p/C, with C classes")
     fpp_shift_weight: float = Field(1.25, ge=0, allow_inf_nan=False, description="λ on distribution shifts")
-    fpp_steps: int = Field(1000, ge=1, description="number of AdamW steps")
+    fpp_steps: Annotated[int, Multiplies("texts")] = Field(1000, ge=1, description="number of AdamW steps")
     fpp_rate: float = Field(1e-2, ge=0, allow_inf_nan=False, description="initial learning rate (cosine schedule)")
     fpp_final_rate: float = Field(1e-4, ge=0, allow_inf_nan=False, description="final learning rate")
     fpp_weight_decay: float = Field(0.01, ge=0, allow_inf_nan=False, description="weight decay of AdamW")
@@ -207,7 +208,7 @@ def pretrain(
     sizes = {"tokens": len(context), "length": tokens.ids.shape[1], "width": context.shape[1]}
     optimiser = torch.optim.AdamW([context], weight_decay=fpp.fpp_weight_decay)
     title = f"FPP, {len(names)} classes"
-    for step in tqdm(range(fpp.fpp_steps), desc=title, unit="step", delay=10, leave=False, disable=None):
+    for step in tqdm(cancellable_loop(range(fpp.fpp_steps)), total=fpp.fpp_steps, desc=title, unit="step", delay=10, leave=False, disable=None):
         on_context, on_others = draw_noise(fpp.fpp_seed, step, noises=fpp.fpp_noises, **sizes)
         on_context = (math.sqrt(fpp.fpp_context_variance) * on_context).to(context)
         on_others = (math.sqrt(fpp.fpp_token_variance) * on_others).to(context)

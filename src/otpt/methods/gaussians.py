@@ -10,7 +10,7 @@ from torch import Tensor
 
 from otpt.methods.caches import ClassCache, in_first_row, summarise
 from otpt.objectives import select_fraction
-from otpt.registry import Count, Fraction, NonNegative, Positive, Probability, State, adaptation, carried
+from otpt.registry import Entries, Fraction, NonNegative, Positive, Probability, State, adaptation, carried
 
 _START_MEAN = 0.001
 _OGA_EPSILON = 1e-6
@@ -186,7 +186,7 @@ def oga(
     logits: Tensor,
     text_features: Tensor,
     state: State,
-    oga_capacity: Count = 8,
+    oga_capacity: Entries = 8,
     oga_tau: NonNegative = 0.05,
     oga_by_capacity: bool = False,
 ) -> Tensor:
@@ -245,7 +245,7 @@ class AdaptSettings:
     """Settings of ADAPT: the weight a, the capacity of the bank, α, and whether to follow the released code."""
 
     adapt_weight: Positive = 60.0
-    adapt_capacity: Count = 16
+    adapt_capacity: Entries = 16
     adapt_mean: Probability = 0.9
     adapt_released: bool = False
     mean_views: bool = False

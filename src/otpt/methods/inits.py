@@ -27,7 +27,7 @@ from otpt.prompts import (
     published_templates,
     tokenize_prompts,
 )
-from otpt.prompts.tokens import check_lengths, whole_context
+from otpt.prompts.tokens import check_lengths, fixed_tokens, whole_context
 from otpt.registry import INITS
 
 
@@ -66,7 +66,10 @@ def check_words(setup: Setup, names: Sequence[str]) -> None:
         check_lengths(text_encoder(setup.backbone), texts.texts(setup.task.classes))
     elif isinstance(texts, Prompt):
         encoder = text_encoder(setup.backbone)
-        tokenize_prompts(encoder, names, whole_context(encoder, texts) if setup.task.all_tokens else texts)
+        if setup.task.all_tokens:
+            texts = whole_context(encoder, texts)
+        tokenize = tokenize_prompts if setup.tunable else fixed_tokens
+        tokenize(encoder, names, texts)
 
 
 @register_init
@@ -101,6 +104,7 @@ class Attributes(Words):
             texts,
             memory_budget=setup.protocol.memory_budget,
             tunes=any(method.tunes for method in setup.methods),
+            tunable=setup.tunable,
             attributes=self.by_class,
         )
         return [setup.group(texts.name, state)]

@@ -37,6 +37,7 @@ from otpt.registry import (
     Positive,
     Preparation,
     Setting,
+    TextSteps,
     listed_datasets,
     number_for,
 )
@@ -60,7 +61,7 @@ class Steps:
             augmented views of smallest entropy.
     """
 
-    steps: Count = 1
+    steps: TextSteps = 1
     learning_rate: Positive | Mapping[str, Positive] = field(default=5e-3, hash=False)
     weight_decay: NonNegative = 0.01
     selection_ratio: Fraction = 0.1

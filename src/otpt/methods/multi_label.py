@@ -79,7 +79,7 @@ class MultiLabelGroup:
         task, backbone = setup.task, setup.backbone
         self.prompt, self.methods = task.texts.name, setup.methods
         self._backbone = backbone
-        self.state = setup.state(task.texts, tunes=False)
+        self.state = setup.state(task.texts, tunes=False, tunable=False)
         self._words: Rejector | None = None
         if len(task.classes) == 1 and not backbone.logit_bias:
             assert isinstance(task.texts, Prompt)  # other texts are refused

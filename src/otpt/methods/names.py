@@ -11,6 +11,7 @@ from dataclasses import fields, replace
 from importlib import resources
 from pathlib import Path
 
+from otpt.arguments import checked
 from otpt.errors import OtptError, cannot_read, unknown
 from otpt.methods.method import Method
 from otpt.plugins import is_registered, load_installed_plugins, restorable
@@ -216,6 +217,7 @@ def _check_parts(name: str, parts: Sequence[Part]) -> None:
             )
 
 
+@checked
 def get_method(name: str | Method) -> Method:
     """Return a method by name (``o-tpt``, ``coop+o-tpt``) or file (``mine.toml``, ``mine.toml:gentle``), or unchanged.
 
@@ -246,6 +248,7 @@ def get_method(name: str | Method) -> Method:
     return replace(changed, name=f"{inner}[{brackets}]")
 
 
+@checked
 def get_methods(names: Iterable[str | Method]) -> tuple[Method, ...]:
     """Return several distinct methods by name."""
     if isinstance(names, str):
@@ -257,6 +260,7 @@ def get_methods(names: Iterable[str | Method]) -> tuple[Method, ...]:
     return methods
 
 
+@checked
 def load_methods(path: str | Path) -> Mapping[str, Method]:
     """Read the methods of a TOML file: one table per method, with the keys of :class:`Method`.
 

@@ -14,7 +14,19 @@ from torch import Tensor
 from torch.nn.functional import normalize, pad
 
 from otpt.methods.caches import in_first_row, summarise
-from otpt.registry import Count, Fraction, NonNegative, Positive, Probability, State, adaptation, carried
+from otpt.registry import (
+    Count,
+    Entries,
+    Fraction,
+    NonNegative,
+    Positive,
+    Probability,
+    Rounds,
+    State,
+    adaptation,
+    carried,
+)
+from otpt.threads import cancellable_loop
 
 _LENGTH = 10_000
 _ENTERS_FROM = 0.1
@@ -147,7 +159,7 @@ def lsa(
     state: State,
     stream_length: Count = _LENGTH,
     lsa_weight: Probability = 0.9,
-    lsa_passes: Count = 10,
+    lsa_passes: Rounds = 10,
     lsa_as_printed: bool = False,
 ) -> Tensor:
     """LSA: divide by the class prior of the stream so far, estimated by EM; it balances the classes.
@@ -171,7 +183,7 @@ def lsa(
     weight = lsa_weight * min(count / stream_length, 1.0)
     divisor = max(stream_length, count) if lsa_as_printed else count
     prior = torch.full_like(logits[0], 1 / classes)
-    for _ in range(lsa_passes + 1):
+    for _ in cancellable_loop(range(lsa_passes + 1)):
         totals = (seen @ prior).clamp(min=torch.finfo(seen.dtype).tiny)
         prior = weight * prior * (totals.reciprocal() @ seen) / divisor + (1 - weight) / classes
     return logits.log_softmax(dim=-1) - prior.clamp(min=torch.finfo(prior.dtype).tiny).log()
@@ -218,8 +230,8 @@ def ecalp(
     text_features: Tensor,
     state: State,
     ecalp_texts: Count = 3,
-    ecalp_images: Count = 8,
-    ecalp_rounds: Count = 3,
+    ecalp_images: Entries = 8,
+    ecalp_rounds: Rounds = 3,
     ecalp_memory: Fraction = 0.2,
 ) -> Tensor:
     """ECALP: labels spread from the texts over a graph of all images so far; p is the share of each class.
@@ -301,7 +313,7 @@ class _Graph:
         labels = torch.zeros_like(from_texts)
         earlier = torch.arange(len(self.best), device=near.device)
         labels[earlier, self.best] = memory * self.scores
-        for _ in range(rounds):
+        for _ in cancellable_loop(range(rounds)):
             labels = from_texts + torch.sparse.mm(edges, labels)
         self.scores, self.best = labels[:-1].max(dim=1)
         return labels[-1]

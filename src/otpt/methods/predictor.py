@@ -150,6 +150,7 @@ class Predictor:
             keep_image=self.keep_image,
             urls=urls,
             first_pass=first_pass,
+            upright=self.protocol.upright,
         )
 
     def missing_views(self, image: EncodedImage[Key]) -> dict[str, int]:

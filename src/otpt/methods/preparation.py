@@ -88,14 +88,26 @@ class Setup:
     methods: Methods
     cache: FeatureCache | None = None
 
-    def state(self, texts: Texts, *, tunes: bool | None = None) -> PromptState:
-        """Return the text features of the classes under texts; ``tunes`` builds their graph now."""
+    @property
+    def tunable(self) -> bool:
+        """Whether a method tunes the context of a prompt, or is a system that may."""
+        return any(method.needs_context or method.adapt in SYSTEMS for method in self.methods)
+
+    def state(self, texts: Texts, *, tunes: bool | None = None, tunable: bool | None = None) -> PromptState:
+        """Return the text features of the classes under texts.
+
+        Args:
+            texts: texts of the classes.
+            tunes: whether to build the graph of the text features now; by default, if a method takes steps.
+            tunable: whether a context is tuned at all; by default :attr:`tunable`.
+        """
         return text_state(
             self.backbone,
             self.task,
             texts,
             memory_budget=self.protocol.memory_budget,
             tunes=any(method.tunes for method in self.methods) if tunes is None else tunes,
+            tunable=self.tunable if tunable is None else tunable,
         )
 
     def group(self, name: str, texts: Texts | PromptState) -> PromptGroup:
@@ -342,6 +354,7 @@ def text_state(
     *,
     memory_budget: int,
     tunes: bool = False,
+    tunable: bool = True,
     attributes: Mapping[str, Sequence[str]] | None = None,
     kind: Callable[..., PromptState] = PromptState,
     **options: object,
@@ -356,6 +369,7 @@ def text_state(
         attributes=attributes,
         memory_budget=memory_budget,
         tunes=tunes,
+        tunable=tunable,
         kind=partial(kind, **options),
     )
 

@@ -17,7 +17,19 @@ from otpt.methods.state import PromptState
 from otpt.methods.tuner import adamw_first_step
 from otpt.objectives import entropy_of_mean, fraction_of, select_fraction, view_entropies
 from otpt.prompts import Linearisation
-from otpt.registry import Count, Fraction, NonNegative, Positive, Probability, State, adaptation, carried
+from otpt.registry import (
+    Count,
+    Entries,
+    Fraction,
+    NonNegative,
+    Positive,
+    Probability,
+    State,
+    TextSteps,
+    adaptation,
+    carried,
+)
+from otpt.threads import cancellable_loop
 
 _INITS = {"init": ("words", "coop", "fpp", "fpp-words")}
 """Inits with one shared context in the text tower only."""
@@ -29,7 +41,7 @@ _DYNA_CAUTION = "it encodes the texts of up to twelve prompts twice per image."
 class DynaSettings:
     """Settings of DynaPrompt: number of contexts, step, fraction of views, and whether to follow the released code."""
 
-    dyna_prompts: Count = 12
+    dyna_prompts: TextSteps = 12
     dyna_rate: Positive = 5e-3
     dyna_decay: NonNegative = 0.01
     dyna_ratio: Fraction = 0.1
@@ -111,7 +123,7 @@ class _Pool:
             self.used[i] += 1
         views = entropies[tuned].mean(dim=0).argsort(stable=True)[: fraction_of(len(features), ratio)]
         gradients = torch.zeros_like(self.offsets)
-        for i in tuned:
+        for i in cancellable_loop(tuned):
             gradients[i] += gradient_of(prompts, self._context(i), features[views], entropy_of_mean) / len(tuned)
         self.offsets = adamw_first_step(self.offsets, gradients, learning_rate=rate, weight_decay=decay)
         return self._logits(features[:1], tuned)[:, 0].mean(dim=0)
@@ -123,7 +135,7 @@ class _Pool:
         """Compute logits (contexts, V, C) of views (V, D); contexts without an offset share their texts."""
         texts = {
             i: self._prompts.encode(self._context(i)) if bool(self.offsets[i].any()) else self._prompts.text_features
-            for i in dict.fromkeys(contexts)
+            for i in cancellable_loop(dict.fromkeys(contexts))
         }
         return torch.stack([self._prompts.logits(features, texts[i]) for i in contexts])
 
@@ -145,7 +157,7 @@ class HisSettings:
     his_rate: Positive = 5e-3
     his_momentum: Probability = 0.9
     his_decay: NonNegative = 1e-4
-    his_memory: Count = 32
+    his_memory: Entries = 32
     his_hard: Count = 16
     his_keep: Probability = 0.99
     his_ratio: Fraction = 0.1

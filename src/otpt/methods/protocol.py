@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields, replace
@@ -91,6 +92,11 @@ class Protocol(Frozen):
     official_precision: bool = Field(
         False, description="round logits and softmax to float16 as the official scripts do"
     )
+    official_orientation: bool = Field(
+        False,
+        description="ignore the EXIF orientation of images as the official scripts do",
+        json_schema_extra={NOT_SERVED: "the service shows and predicts images upright"},
+    )
     memory_budget: int = Field(
         MEMORY_BUDGET,
         ge=1,
@@ -139,7 +145,10 @@ class Protocol(Frozen):
     def _read_seed(cls, value: object) -> int:
         if isinstance(value, bool) or not isinstance(value, SupportsIndex):
             raise OtptError(f"The seed is {value!r}; expected an integer.")
-        return value.__index__()
+        try:
+            return operator.index(value)
+        except TypeError:  # an array
+            raise OtptError(f"The seed is {value!r:.80}; expected an integer.") from None
 
     @field_serializer("methods", when_used="json")
     def _methods_to_json(self, value: Methods) -> Json:
@@ -165,6 +174,11 @@ class Protocol(Frozen):
         if self.budget is not None:
             return ViewRecipe.within(self.budget)
         return self.views if isinstance(self.views, ViewRecipe) else ViewRecipe(n_views=self.views)
+
+    @property
+    def upright(self) -> bool:
+        """Whether the EXIF orientation of images is applied."""
+        return not self.official_orientation
 
     def replace(self, **changes: object) -> Protocol:
         """Return a validated copy with some fields changed; views and a budget replace each other."""
@@ -199,7 +213,9 @@ class Protocol(Frozen):
         """Raise an :class:`OtptError` for settings without an effect on several labels, which see a grid of crops."""
         default = Protocol()
         for name in type(self).model_fields:
-            if name not in ("methods", "memory_budget") and getattr(self, name) != getattr(default, name):
+            if name not in ("methods", "memory_budget", "official_orientation") and getattr(self, name) != getattr(
+                default, name
+            ):
                 raise OtptError(
                     f"{name} is {getattr(self, name)!r:.80}, but several labels per image, and a single class, are "
                     "predicted from a fixed grid of crops; leave it out."

@@ -34,7 +34,7 @@ from otpt.prompts import (
     template_features,
     tokenize_prompts,
 )
-from otpt.prompts.tokens import sentence_tokens
+from otpt.prompts.tokens import fixed_tokens, sentence_tokens
 from otpt.registry import OBJECTIVES
 from otpt.views import ViewRecipe
 
@@ -352,6 +352,7 @@ def prompt_state(
     memory_budget: int = MEMORY_BUDGET,
     contexts_per_pass: int | None = None,
     tunes: bool = True,
+    tunable: bool = True,
     kind: Callable[..., PromptState] = PromptState,
 ) -> PromptState:
     """Prepare the text features of classes from a prompt or from fixed texts.
@@ -364,6 +365,7 @@ def prompt_state(
         memory_budget: bytes for the graph of the text features.
         contexts_per_pass: see :class:`PromptState`.
         tunes: build the graph of the text features now.
+        tunable: whether a method tunes the context; if not, words of the prompt may have several tokens.
         kind: class of the state, or a function with the same arguments that makes one.
     """
     names = tuple(class_names)
@@ -376,7 +378,7 @@ def prompt_state(
         encoder = FixedEncoder(prompt.features.to(device=backbone.device, dtype=backbone.dtype))
     elif isinstance(prompt, Prompt):
         tower = text_encoder(backbone)
-        tokens = tokenize_prompts(tower, texts, prompt)
+        tokens = tokenize_prompts(tower, texts, prompt) if tunable else fixed_tokens(tower, texts, prompt)
         encoder = prompt_encoder(tower, tokens, memory_budget=memory_budget)
     elif isinstance(prompt, Templates):
         tower = text_encoder(backbone)

@@ -29,6 +29,7 @@ from otpt.methods.method import TuningConfig
 from otpt.methods.state import Point, PromptState, Scores, in_passes
 from otpt.objectives import SELECTED_BY, Range, logit_range
 from otpt.registry import OBJECTIVES, TEXTS, VIEWS
+from otpt.threads import cancellable_loop
 from otpt.transfers import to_device, to_host
 
 ADAM_EPSILON = 1e-8
@@ -231,7 +232,9 @@ def _tune_pass(
     bad = torch.zeros(len(images), dtype=torch.bool, device=contexts.device)
     first: Range | None = None
     parts = [config.weights_on(VIEWS), config.weights_on(TEXTS)] if config.two_step else [config.weights]
-    for part in config.steps * [part for part in parts if part]:
+    parts = [part for part in parts if part]
+    for number in cancellable_loop(range(config.steps * len(parts))):
+        part = parts[number % len(parts)]
         point = point or state.linearise(contexts.detach(), selected)
         gradient, now = _gradient(
             state, point, part, dict(config.settings), at_init, initial, reference=clean, first=first

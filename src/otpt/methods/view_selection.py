@@ -11,7 +11,18 @@ from torch import Tensor
 
 from otpt.methods.caches import in_first_row
 from otpt.objectives import entropy_of_mean, fraction_of, select_fraction, view_entropies
-from otpt.registry import Count, Fraction, NonNegative, Probability, State, adaptation, aggregation, carried
+from otpt.registry import (
+    Count,
+    Fraction,
+    NonNegative,
+    Probability,
+    Rounds,
+    State,
+    adaptation,
+    aggregation,
+    carried,
+)
+from otpt.threads import cancellable_loop
 
 Order = Annotated[float, Field(gt=0, lt=10)]
 
@@ -128,7 +139,7 @@ def class_orders(bank: Tensor, present: Tensor) -> Tensor:
     counts = present.sum(dim=1).clamp(min=1)
     matrix = ((bank * present[..., None]).sum(dim=1) / counts[:, None]).mT  # column j: mean prediction of label j
     bias = torch.full_like(matrix[0], 1 / len(matrix))
-    for _ in range(500):
+    for _ in cancellable_loop(range(500)):
         moved = matrix @ bias
         if not bool(moved.any()):  # nothing is stored
             break
@@ -158,7 +169,7 @@ def class_orders(bank: Tensor, present: Tensor) -> Tensor:
 def gs_bias(
     logits: Tensor,
     bias_rate: NonNegative = 1.0,
-    bias_steps: Count = 5,
+    bias_steps: Rounds = 5,
     bias_views: Count = 64,
     bias_ratio: Fraction = 0.5,
     bias_momentum: Probability = 0.1,
@@ -172,7 +183,7 @@ def gs_bias(
     views, keep = logits[:bias_views], 1 - bias_momentum
     bias = before = torch.zeros_like(logits[0])
     first = 0.0
-    for step in range(bias_steps):
+    for step in cancellable_loop(range(bias_steps)):
         shift = keep * bias + bias_momentum * before
         chosen = select_fraction(views + shift, bias_ratio)
         with torch.enable_grad():

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import elementwise
 
+from otpt.arguments import checked
 from otpt.metrics.inputs import (
     BoolArray,
     Confidences,
@@ -47,6 +48,7 @@ class ReliabilityBins:
         return self.confidence - self.accuracy
 
 
+@checked
 def reliability_bins(confidence: Values, correct: Values, *, n_bins: int = 20, side: str = "right") -> ReliabilityBins:
     """Compute equal-width bins from (confidence, correct) or (probabilities, labels).
 

@@ -21,6 +21,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from otpt.arguments import checked
 from otpt.errors import OtptError
 from otpt.metrics.inputs import FloatArray, Floating, IntArray, Values, check_bins, check_count, check_probabilities
 from otpt.metrics.table import get_metric, rows_of
@@ -46,6 +47,7 @@ class Interval:
         return self.low <= value <= self.high
 
 
+@checked
 def bootstrap(
     metric: MetricLike,
     probabilities: Values,
@@ -67,6 +69,7 @@ def bootstrap(
     return _interval(value, n, resamples, level, seed, within)
 
 
+@checked
 def bootstrap_difference(
     metric: MetricLike,
     first: tuple[Values, Values],
@@ -83,6 +86,9 @@ def bootstrap_difference(
     Each argument is a pair (probabilities, labels) or (confidence, correct). Each resample draws the same images for
     both, so that the difficulty of images cancels.
     """
+    for name, pair in {"first": first, "second": second}.items():
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+            raise OtptError(f"{name} is {pair!r:.80}; expected a pair (probabilities, labels).")
     (of_first, n), (of_second, m) = (_statistic(metric, *pair, n_bins, side) for pair in (first, second))
     if n != m:
         raise OtptError(f"expected two methods on the same images, but got {n} and {m} images.")
@@ -118,6 +124,8 @@ def _interval(
     within: tuple[float, float],
 ) -> Interval:
     check_count("resamples", resamples)
+    if seed < 0:
+        raise OtptError(f"seed is {seed}; expected 0 or more.")
     check_level(level)  # fail early
     values = np.concatenate([value(weights) for weights in resample_weights(n, resamples, seed)])
     return centred_interval(value(np.ones((1, n)))[0], values, level, within)

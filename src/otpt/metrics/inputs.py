@@ -15,7 +15,7 @@ from typing import Protocol, Self, TypeAlias, TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
-from otpt.errors import OtptError
+from otpt.errors import OtptError, describe_error
 
 
 class TensorLike(Protocol):
@@ -190,15 +190,17 @@ AnyRows: TypeAlias = InputRows | StoredRows
 
 def to_numpy(values: Values, name: str) -> npt.NDArray[np.generic]:
     """Convert an array, tensor (any device and dtype) or sequence to numpy; float16 becomes float32."""
-    if hasattr(values, "detach"):
-        tensor = values.detach().cpu()
-        if tensor.is_floating_point() and tensor.element_size() < 4:
-            tensor = tensor.float()  # numpy has no bfloat16
-        values = tensor.numpy()
     try:
+        if hasattr(values, "detach"):
+            tensor = values.detach().cpu()
+            if tensor.is_floating_point() and tensor.element_size() < 4:
+                tensor = tensor.float()  # numpy has no bfloat16
+            values = tensor.numpy()
         array = np.asarray(values)
     except ValueError as error:
         raise OtptError(f"expected {name} as one rectangular array, but got rows of unequal length.") from error
+    except Exception as error:  # of tensors without values, or of other packages' arrays
+        raise OtptError(f"expected {name} as an array of numbers, but got {describe_error(error)}.") from None
     return array.astype(np.float32) if array.dtype == np.float16 else array
 
 
@@ -245,6 +247,22 @@ def check_confidence(confidence: Values, correct: Values) -> ConfidenceRows:
     if not np.isin(right, (0, 1)).all():
         raise OtptError("expected correct as booleans or zeros and ones, but got other values.")
     return ConfidenceRows(c, right.astype(np.bool_))
+
+
+def check_flags(name: str, flags: Values, count: int | None = None) -> BoolArray:
+    """Validate flags (N,), given as booleans or zeros and ones."""
+    values = _array(flags, name, (count,), "biuf")
+    if not np.isin(values, (0, 1)).all():
+        raise OtptError(f"expected {name} as booleans or zeros and ones, but got other values.")
+    return values.astype(np.bool_)
+
+
+def check_numbers(name: str, numbers: Values, count: int) -> FloatArray:
+    """Validate finite numbers (N,)."""
+    values = _array(numbers, name, (count,), "fiu").astype(np.float64)
+    if not np.isfinite(values).all():
+        raise OtptError(f"expected {name} as finite numbers, but got nan or infinity.")
+    return values
 
 
 def check_classes(predictions: Values, labels: Values) -> ClassRows:

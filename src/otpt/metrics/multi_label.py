@@ -12,6 +12,7 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
+from otpt.arguments import checked
 from otpt.errors import OtptError
 from otpt.metrics.inputs import BoolArray, FloatArray, Values, to_numpy
 
@@ -19,9 +20,13 @@ EASY = 0.01
 """Probability below which an absent label is an easy negative."""
 
 
-def _check(probabilities: Values, present: Values) -> tuple[FloatArray, BoolArray]:
-    p = np.asarray(to_numpy(probabilities, "probabilities"), np.float64)
-    y = np.asarray(to_numpy(present, "labels"), np.bool_)
+def check_labels_present(probabilities: Values, present: Values) -> tuple[FloatArray, BoolArray]:
+    """Validate probabilities (N, C) of independent labels, and which of them are present."""
+    p_any, y_any = to_numpy(probabilities, "probabilities"), to_numpy(present, "labels")
+    for name, array in {"probabilities": p_any, "labels": y_any}.items():
+        if array.dtype.kind not in "fiub":
+            raise OtptError(f"expected {name} as numbers (N, C), but got {array.dtype}.")
+    p, y = p_any.astype(np.float64), y_any.astype(np.bool_)
     if p.ndim != 2 or p.shape != y.shape or p.size == 0:
         raise OtptError(f"Probabilities have shape {p.shape} and labels {y.shape}; expected (N, C) for both.")
     if not np.isfinite(p).all() or p.min() < 0 or p.max() > 1:
@@ -29,13 +34,14 @@ def _check(probabilities: Values, present: Values) -> tuple[FloatArray, BoolArra
     return p, y
 
 
+@checked
 def mean_average_precision(probabilities: Values, present: Values) -> float:
     """Compute the average precision, averaged over the labels that occur; nan if none does.
 
     >>> mean_average_precision([[0.9, 0.2], [0.4, 0.6]], [[1, 0], [0, 1]])
     1.0
     """
-    p, y = _check(probabilities, present)
+    p, y = check_labels_present(probabilities, present)
     of_labels = [_average_precision(p[:, c], y[:, c]) for c in range(y.shape[1]) if y[:, c].any()]
     return float(np.mean(of_labels)) if of_labels else float("nan")
 
@@ -48,13 +54,14 @@ def _average_precision(p: FloatArray, y: BoolArray) -> float:
     return float((np.diff(right, prepend=0) / y.sum() * right / chosen).sum())
 
 
+@checked
 def multi_label_f1(probabilities: Values, present: Values, *, threshold: float = 0.5, average: str = "micro") -> float:
     """Compute F1 at a threshold, over all pairs ("micro") or as the mean over labels ("macro").
 
     >>> multi_label_f1([[0.9, 0.6], [0.4, 0.6]], [[1, 0], [0, 1]])
     0.8
     """
-    p, y = _check(probabilities, present)
+    p, y = check_labels_present(probabilities, present)
     if average not in ("micro", "macro"):
         raise OtptError(f"average is {average!r}; expected 'micro' or 'macro'.")
     axis = None if average == "micro" else 0
@@ -65,6 +72,7 @@ def multi_label_f1(probabilities: Values, present: Values, *, threshold: float =
     return float(np.mean(2 * right[defined] / both[defined])) if defined.any() else float("nan")
 
 
+@checked
 def multi_label_ece(probabilities: Values, present: Values, *, n_bins: int = 15, easy_negatives: bool = True) -> float:
     """Compute the expected calibration error over pairs of image and label, with equal-width bins.
 
@@ -73,7 +81,7 @@ def multi_label_ece(probabilities: Values, present: Values, *, n_bins: int = 15,
     >>> multi_label_ece([[0.5, 0.5]], [[1, 0]])
     0.0
     """
-    pairs = _check(probabilities, present)
+    pairs = check_labels_present(probabilities, present)
     p, y = pairs[0].ravel(), pairs[1].ravel()
     if not easy_negatives:
         kept = y | (p >= EASY)
@@ -84,19 +92,21 @@ def multi_label_ece(probabilities: Values, present: Values, *, n_bins: int = 15,
     return float(np.abs(np.bincount(bins, weights=p - y, minlength=n_bins)).sum() / p.size)
 
 
+@checked
 def classwise_label_ece(
     probabilities: Values, present: Values, *, n_bins: int = 15, easy_negatives: bool = True
 ) -> float:
     """Compute the calibration error of each label, averaged over the labels with a pair."""
-    p, y = _check(probabilities, present)
+    p, y = check_labels_present(probabilities, present)
     columns = [(p[:, c : c + 1], y[:, c : c + 1]) for c in range(p.shape[1])]
     errors = [multi_label_ece(*column, n_bins=n_bins, easy_negatives=easy_negatives) for column in columns]
     return float(np.nanmean(errors)) if np.isfinite(errors).any() else float("nan")
 
 
+@checked
 def multi_label_nll(probabilities: Values, present: Values) -> float:
     """Compute the mean of −y log p − (1 − y) log(1 − p) over all pairs, p clipped to [1e-12, 1 − 1e-12]."""
-    p, y = _check(probabilities, present)
+    p, y = check_labels_present(probabilities, present)
     p = np.clip(p, 1e-12, 1 - 1e-12)
     return float(-np.where(y, np.log(p), np.log1p(-p)).mean())
 
@@ -123,7 +133,7 @@ def multi_label_intervals(
     probabilities: Values, present: Values, *, n_bins: int = 15, resamples: int = 200, metrics: Iterable[str] = METRICS
 ) -> dict[str, tuple[float, float, float]]:
     """Return metrics with 95 % intervals over images, {name: (value, low, high)}, fractions in percent."""
-    p, y = _check(probabilities, present)
+    p, y = check_labels_present(probabilities, present)
     draws = np.random.default_rng(0).integers(0, len(p), (resamples, len(p)))
     intervals = {}
     for name in metrics:
@@ -142,7 +152,7 @@ def multi_label_table(
 
     The columns are label ("" for all), images (with this label, or any), metric, value, low and high.
     """
-    p, y = _check(probabilities, present)
+    p, y = check_labels_present(probabilities, present)
     rows: list[tuple[str, int, str, float, float, float]] = []
     for column, label in enumerate(("", *labels), start=-1):
         part = slice(None) if column < 0 else slice(column, column + 1)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from otpt.arguments import checked
 from otpt.errors import OtptError
 from otpt.metrics.inputs import Confidences, FloatArray, Values, sums_by
 from otpt.metrics.table import METRICS, metric, rows_of
@@ -118,6 +119,7 @@ def coverage_at_risk(rows: Confidences, weights: FloatArray, *, risk: float = 0.
     return np.asarray(np.max(np.where(allowed, answered, 0.0), axis=1) / len(rows.correct))
 
 
+@checked
 def accuracy_above(confidence: Values, correct: Values, *, threshold: float) -> tuple[float, float]:
     """Return the accuracy and the fraction of predictions with confidence ≥ ``threshold``; (nan, 0) if none.
 

@@ -7,8 +7,9 @@ from dataclasses import asdict, dataclass, replace
 import numpy as np
 from scipy import special
 
+from otpt.arguments import checked
 from otpt.errors import OtptError
-from otpt.metrics.inputs import BoolArray, FloatArray
+from otpt.metrics.inputs import Values, check_flags, check_numbers
 
 
 @dataclass(frozen=True)
@@ -39,12 +40,13 @@ class SetMetrics:
         }
 
 
+@checked
 def set_metrics(
-    correct: BoolArray,
+    correct: Values,
     *,
-    covered: BoolArray | None = None,
-    sizes: FloatArray | None = None,
-    answered: BoolArray | None = None,
+    covered: Values | None = None,
+    sizes: Values | None = None,
+    answered: Values | None = None,
 ) -> SetMetrics:
     """Compute set metrics from (N,) arrays: correct flags, coverage flags and sizes of sets, answered flags.
 
@@ -52,24 +54,29 @@ def set_metrics(
     0.0
     """
     metrics = SetMetrics()
+    right = check_flags("correct", correct)
     if covered is not None and sizes is not None:
-        hits = int(np.sum(covered))
+        is_covered = check_flags("covered", covered, len(right))
+        counts = check_numbers("sizes", sizes, len(right))
+        hits = int(np.sum(is_covered))
         metrics = replace(
             metrics,
-            coverage=hits / len(covered),
-            coverage_interval=clopper_pearson(hits, len(covered)),
-            set_size=float(np.mean(sizes)),
-            singletons=float(np.mean(sizes == 1)),
+            coverage=hits / len(right),
+            coverage_interval=clopper_pearson(hits, len(right)),
+            set_size=float(np.mean(counts)),
+            singletons=float(np.mean(counts == 1)),
         )
     if answered is not None:
-        count = int(np.sum(answered))
-        metrics = replace(metrics, answered=count / len(answered))
+        is_answered = check_flags("answered", answered, len(right))
+        count = int(np.sum(is_answered))
+        metrics = replace(metrics, answered=count / len(right))
         if count:
-            wrong = int(np.sum(answered & ~correct))
+            wrong = int(np.sum(is_answered & ~right))
             metrics = replace(metrics, risk=wrong / count, risk_interval=clopper_pearson(wrong, count))
     return metrics
 
 
+@checked
 def lower_confidence_bound(successes: int, trials: int, alpha: float) -> float:
     """Return the Clopper–Pearson lower bound of a probability, the p with P[Bin(n, p) ≥ k] = α."""
     if not 0 <= successes <= trials or trials < 1:
@@ -81,6 +88,7 @@ def lower_confidence_bound(successes: int, trials: int, alpha: float) -> float:
     return float(special.betaincinv(successes, trials - successes + 1, alpha)) if successes else 0.0
 
 
+@checked
 def clopper_pearson(successes: int, trials: int, level: float = 0.95) -> tuple[float, float]:
     """Return the two-sided interval of a probability; each side has error probability at most (1 − level)/2.
 

@@ -15,6 +15,7 @@ from typing import Concatenate, Literal, ParamSpec, TypeAlias, TypeVar, cast, ov
 
 import numpy as np
 
+from otpt.arguments import checked
 from otpt.errors import OtptError, unknown
 from otpt.metrics.inputs import (
     AnyRows,
@@ -102,12 +103,16 @@ METRICS: dict[str, Metric] = {}
 """All metrics by name."""
 
 
+@checked
 def percent(fraction: float, digits: int = 2) -> str:
     """Format a fraction as a percentage without its sign."""
+    if digits < 0:
+        raise OtptError(f"digits is {digits}; expected 0 or more.")
     text = f"{100.0 * fraction:.{digits}f}"
     return text[1:] if text.startswith("-") and not text.strip("-0.") else text  # no "-0.00"
 
 
+@checked
 def get_metric(name: str) -> Metric:
     """Return the metric with this name or alias, in any case, with hyphens or underscores.
 
@@ -168,12 +173,19 @@ def metric(
     def register(compute: Callable[Concatenate[R, FloatArray, P], FloatArray]) -> Function[P]:
         options = list(inspect.signature(compute).parameters.values())[2:]
 
-        def function(probabilities: Values, labels: Values, *args: P.args, **kwargs: P.kwargs) -> float:
+        inputs = ("confidence", "correct") if needs == "confidence" else ("probabilities", "labels")
+        names = dict(zip(inputs, ("probabilities", "labels"), strict=True))
+        validated = checked(compute)
+
+        def value(probabilities: Values, labels: Values, *args: P.args, **kwargs: P.kwargs) -> float:
             rows = rows_of(probabilities, labels, needs, compute.__name__)
             weights = np.ones((1, len(rows.correct)))
-            return float(compute(cast(R, rows), weights, *args, **kwargs)[0])  # the rows that the metric needs
+            return float(validated(cast(R, rows), weights, *args, **kwargs)[0])  # the rows that the metric needs
 
-        inputs = ("confidence", "correct") if needs == "confidence" else ("probabilities", "labels")
+        def function(*args: Values, **kwargs: Values) -> float:
+            by_name: dict[str, Values] = {names.get(name, name): argument for name, argument in kwargs.items()}
+            return value(*args, **by_name)  # type: ignore[arg-type]
+
         kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
         parameters = [*(inspect.Parameter(input, kind, annotation=Values) for input in inputs), *options]
         function.__name__ = function.__qualname__ = compute.__name__
@@ -238,6 +250,7 @@ class Metrics:
         return {name: METRICS[name].format(values[name], digits) for name in values if name in METRICS}
 
 
+@checked
 def evaluate(
     probabilities: Values, labels: Values, *, n_bins: int = 20, side: str = "right", floor: float = NLL_FLOOR
 ) -> Metrics:

@@ -75,8 +75,12 @@ class _Learned(ABC):
     def __hash__(self) -> int:
         return hash(self.digest)
 
+    def __repr__(self) -> str:
+        shapes = ", ".join(f"{name}: {tuple(tensor.shape)}" for name, tensor in self.state().items())
+        return f"{type(self).__name__}({shapes[:200]}, digest={self.digest!r})"
 
-@dataclass(frozen=True, eq=False)
+
+@dataclass(frozen=True, eq=False, repr=False)
 class CoopContext(_Learned):
     """Learned context of CoOp.
 
@@ -105,7 +109,7 @@ class CoopContext(_Learned):
         return json.dumps(self.class_names) if shared and self.class_names is not None else ""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class CocoopContext(_Learned):
     """Learned context and meta-net of CoCoOp: ctx_x = ctx + W₂·relu(W₁x + b₁) + b₂ for an image feature x.
 
@@ -155,7 +159,7 @@ class CocoopContext(_Learned):
         return self.weight1, self.bias1, self.weight2, self.bias2
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class MaplePrompts(_Learned):
     """Learned prompts of MaPLe: n prompts in each of the first J layers of both towers.
 

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from otpt.arrays import to_tensor
 from otpt.errors import OtptError
 from otpt.files import Json
 
@@ -33,7 +34,7 @@ UNNAMED = "templates"
 """Name of templates without a name."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Prompt:
     """Prompt with a tunable context.
 
@@ -63,6 +64,14 @@ class Prompt:
     context: str = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.words, str):
+            raise OtptError(
+                f"The words of the prompt are {_short(self.words)}; expected a text such as 'a photo of a'."
+            )
+        if self.tokens is not None and (isinstance(self.tokens, bool) or not isinstance(self.tokens, int)):
+            raise OtptError(f"The number of tunable tokens is {_short(self.tokens)}; expected an integer.")
+        if self.vectors is not None and not isinstance(self.vectors, Tensor):
+            raise OtptError(f"The vectors of the prompt are {_short(self.vectors)}; expected a tensor (tokens, width).")
         words = re.sub(r"\s+", " ", self.words.replace("_", " ").replace(BRACES, f" {PLACE} ")).strip()
         if words.count(PLACE) > 1:
             raise OtptError(
@@ -118,6 +127,11 @@ class Prompt:
             f"{self.words}." if self.words.endswith(".") else self.words
         )  # the full stop that is removed on creation
         return words if self.tokens is None else {"words": words, "tokens": self.tokens}
+
+    def __repr__(self) -> str:
+        if self.vectors is None:
+            return f"Prompt({self.words!r})" if self.tokens is None else f"Prompt({self.words!r}, tokens={self.tokens})"
+        return f"Prompt(vectors: {tuple(self.vectors.shape)}, digest={self.digest!r})"
 
     def __eq__(self, other: object) -> bool:
         return self._content == other._content if isinstance(other, Prompt) else NotImplemented
@@ -314,7 +328,7 @@ class TextFeatures:
     name: str = "text features"
 
     def __post_init__(self) -> None:
-        features = torch.as_tensor(self.features).detach()
+        features = to_tensor(self.features, "text features", "floats").detach()
         if features.ndim != 2 or not features.is_floating_point() or not bool(features.isfinite().all()):
             raise OtptError(
                 f"The text features have shape {tuple(features.shape)} and type {features.dtype}; expected finite "

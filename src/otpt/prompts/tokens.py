@@ -70,10 +70,15 @@ def tokenize_prompts(tower: TextTower, names: Sequence[str], prompt: Prompt) -> 
     words_before = prompt.words.split(PLACE)[0].strip()
     before, context = _tokens(tower, words_before), _tokens(tower, prompt.context)
     tunable = len(prompt.context.split(" ")) if prompt.tokens is None else prompt.tokens
+    if tunable > len(context) and prompt.tokens is not None:
+        raise OtptError(
+            f"The prompt {prompt.words!r} has {len(context)} tokens, not {tunable}; pass tokens=1 to {len(context)}, "
+            f"or add words: a prompt of {tunable} words tunes {tunable} tokens."
+        )
     if tunable > len(context) or (prompt.tokens is None and tunable != len(context)):
         raise OtptError(
             f"The prompt {prompt.words!r} has {len(context)} tokens, not {tunable}; pass the number of tokens to tune "
-            f"(tokens=1 to {len(context)}), or use words that are single tokens."
+            f"(tokens=1 to {len(context)}), use words that are single tokens, or a method that tunes no context."
         )
     if words_before not in ("", prompt.context) and tunable != len(context):
         raise OtptError(
@@ -106,6 +111,16 @@ def sentence_tokens(tower: TextTower, sentences: Sequence[str]) -> PromptTokens:
     ids = tower.tokenize(sentences).cpu()
     none = torch.empty(len(ids), 0, dtype=torch.long)
     return PromptTokens(ids, none, tower.embed(none[0]), none)
+
+
+def fixed_tokens(tower: TextTower, names: Sequence[str], prompt: Prompt) -> PromptTokens:
+    """Tokenise a prompt that no method tunes: its words may have any number of tokens, which are no slots.
+
+    Vectors, and a number of tokens, still belong to the context.
+    """
+    if prompt.vectors is not None or prompt.tokens is not None:
+        return tokenize_prompts(tower, names, prompt)
+    return sentence_tokens(tower, [prompt.sentence(name) for name in names])
 
 
 def check_lengths(tower: TextTower, texts: Sequence[Sequence[str]]) -> None:

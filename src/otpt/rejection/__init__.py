@@ -18,7 +18,8 @@ from torch import Tensor
 
 from otpt.backbones import Backbone, text_encoder
 from otpt.errors import OtptError, unknown
-from otpt.prompts import MEMORY_BUDGET, Prompt, prompt_encoder, tokenize_prompts
+from otpt.prompts import MEMORY_BUDGET, Prompt, prompt_encoder
+from otpt.prompts.tokens import fixed_tokens
 
 REJECTED = "rejected"
 """Flag of a rejected image."""
@@ -165,7 +166,7 @@ def furthest_first(words: Tensor, classes: Tensor) -> Tensor:
 def text_features_of(backbone: Backbone, names: Sequence[str], prompt: Prompt, memory_budget: int) -> Tensor:
     """Compute unit text features (C, D)."""
     text = text_encoder(backbone)
-    tokens = tokenize_prompts(text, names, prompt)
+    tokens = fixed_tokens(text, names, prompt)
     encoder = prompt_encoder(text, tokens, memory_budget=memory_budget)
     start = tokens.start.to(device=backbone.device, dtype=backbone.dtype)
     with torch.no_grad():

@@ -3,35 +3,28 @@
 from __future__ import annotations
 
 import json
-import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from textwrap import fill
 from typing import ClassVar, TypedDict
 
 import pandas as pd
 
 from otpt.errors import unknown
-from otpt.files import Json, csv_cell
+from otpt.escapes import csv_cell, latex, markdown, one_line, plain
+from otpt.files import Json
 from otpt.metrics import METRICS
 from otpt.report.selection import DEVIATION
 
-FORMATS = ("terminal", "markdown", "csv", "latex", "json")
+FORMATS = ("text", "markdown", "csv", "latex", "json")
+TIE = "≈"
+"""Mark of values that may differ from the best by chance."""
 NOTHING = "–"
 """Text of an empty cell."""
 KEYS = ("dataset", "method", "prompt", "metric")
 NUMBERS = ("value", "deviation", "low", "high")
 FLAGS = ("best", "tie", "partial")
-
-_LONGEST = 80
-_LATEX = {
-    "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "%": r"\%", "_": r"\_",
-    "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", "<": r"\textless{}", ">": r"\textgreater{}",
-    "|": r"\textbar{}", '"': r"\textquotedbl{}", "–": "--", "…": r"\dots{}", "±": r"$\pm$", "−": r"$-$",
-    "≈": r"$\approx$", "≥": r"$\geq$",
-}  # fmt: skip
-_CONTROL = {**dict.fromkeys(("Cc", "Zl", "Zp"), " "), **dict.fromkeys(("Cf", "Cs", "Co", "Cn"), "")}
-_MARKDOWN = frozenset("\\`*_{}[]<>()#|~!$&")
 
 
 class Cell(TypedDict):
@@ -95,32 +88,48 @@ class Table:
             cells = cells[cells[name] == value]
         return cells.iloc[0]
 
+    def legend(self, best: str = "bold") -> list[str]:
+        """Explain the marks that occur in the table.
+
+        Args:
+            best: how the best value is marked.
+        """
+        cells = self.cells
+        marks = {
+            f"{best}: best": cells["best"].astype(bool),
+            f"{TIE}: may differ from the best by chance (paired bootstrap over images, p ≥ 0.05)": cells["tie"].astype(
+                bool
+            ),
+            "±: standard deviation over seeds": cells["deviation"].notna(),
+        }
+        words = [words for words, is_marked in marks.items() if is_marked.any()]
+        sentences = [f"{'; '.join(words)}."] if words else []
+        below_zero = cells["best"].astype(bool) & (cells["metric"] == "debiased_ece") & (cells["value"] < 0)
+        if below_zero.any():
+            sentences.append("A debiased ECE below 0 counts as 0, no calibration error, so that several can be best.")
+        return sentences
+
     def to_text(self, width: int | None = None) -> str:
         """Format as aligned columns, wrapped to the width; a star marks the best value."""
-        strings = self._strings(_plain, "{}*", "{}≈", "{} " if self.cells[["best", "tie"]].any(axis=None) else "{}")
-        text = text_table(strings, self._names, width)
-        lines = [self.title, text, *self.notes]
-        return "\n".join(line if line is text else _wrapped(line, width) for line in lines if line) + "\n"
+        has_marks = self.cells[["best", "tie"]].any(axis=None)
+        strings = self._strings(plain, "{}*", f"{{}}{TIE}", "{} " if has_marks else "{}")
+        return render_strings(strings, self._names, "text", self.title, [*self.legend("*"), *self.notes], width=width)
 
     def to_markdown(self) -> str:
         """Format as a Markdown pipe table with the best value in bold."""
-        text = self._strings(_markdown, "**{}**", "{} ≈")
-        sides = ["left"] * self._names + ["right"] * (text.shape[1] - self._names)
-        table = text.to_markdown(index=False, disable_numparse=True, colalign=sides)
-        title, *notes = (" ".join(map(_markdown, line.split())) for line in (self.title, *self.notes))
-        return "\n\n".join([*([f"**{title}**"] if title else []), table, *notes]) + "\n"
+        strings = self._strings(markdown, "**{}**", f"{{}} {TIE}")
+        return _markdown_table(strings, self._names, self.title, [*self.legend(), *self.notes])
 
     def to_latex(self) -> str:
         """Format as a LaTeX ``table`` with booktabs and the best value in bold."""
-        text = self._strings(_latex, r"\textbf{{{}}}", r"{} $\approx$", group=r"\midrule ")
-        sides = "l" * self._names + "r" * (text.shape[1] - self._names)
-        tabular = text.to_latex(index=False, escape=False, column_format=sides).rstrip()
-        title, *notes = (" ".join(map(_latex, line.split())) for line in (self.title, *self.notes))
-        lines = [r"% needs \usepackage{booktabs}", r"\begin{table}", r"\centering", rf"\caption{{{title}}}", tabular]
-        return "\n".join([*lines, *(rf"\par\footnotesize {note}" for note in notes), r"\end{table}"]) + "\n"
+        strings = self._strings(latex, r"\textbf{{{}}}", r"{} $\approx$", group=r"\midrule ")
+        return _latex_table(strings, self._names, self.title, [*self.legend(), *self.notes])
 
     def to_csv(self) -> str:
-        """Format as CSV with unrounded numbers; ``kind`` is one of :attr:`numbers`."""
+        """Format as CSV with unrounded numbers.
+
+        ``kind`` is one of :attr:`numbers`, or "best" or "tie" with 1 for values that have the mark and 0 for others.
+        """
         lines = []
         for key, group in self.cells.groupby(list(self.rows), sort=False):
             names = dict(zip(self.rows, map(csv_cell, key), strict=True))
@@ -130,6 +139,10 @@ class Table:
                     numbers = dict(zip(map(csv_cell, group[self.columns]), group[kind], strict=True))
                     note = f"in progress: {'; '.join(partial)}" if len(partial) and kind == "value" else ""
                     lines.append({"table": csv_cell(self.title), **names, "kind": kind, **numbers, "notes": note})
+            for flag in ("best", "tie"):
+                if self.cells[flag].any():
+                    marks = dict(zip(map(csv_cell, group[self.columns]), group[flag].astype(float), strict=True))
+                    lines.append({"table": csv_cell(self.title), **names, "kind": flag, **marks, "notes": ""})
         heads = ["table", *self.rows, "kind", *map(csv_cell, dict.fromkeys(self.cells[self.columns])), "notes"]
         return str(pd.DataFrame(lines, columns=heads).to_csv(index=False, lineterminator="\n"))
 
@@ -141,6 +154,7 @@ class Table:
             "title": self.title,
             "level": self.level,
             "cells": cells.where(cells.notna(), None).to_dict("records"),
+            "legend": self.legend("best"),
             "notes": list(self.notes),
         }
 
@@ -149,7 +163,8 @@ class Table:
         return _json(self.to_dict())
 
     def _repr_html_(self) -> str:
-        return str(self._strings(_plain, "{}*", "{} ≈").to_html(index=False))
+        table = self._strings(plain, "{}*", f"{{}} {TIE}").to_html(index=False)
+        return table + "".join(f"<p>{escape(sentence)}</p>" for sentence in self.legend("*"))
 
     @property
     def _names(self) -> int:
@@ -161,18 +176,18 @@ class Table:
             yield key, dict(zip(group[self.columns], group.to_dict("records"), strict=True))
 
     def _strings(
-        self, escape: Callable[[str], str], best: str, tie: str, other: str = "{}", *, group: str = ""
+        self, escaped: Callable[[str], str], best: str, tie: str, other: str = "{}", *, group: str = ""
     ) -> pd.DataFrame:
         """Return the table as strings, given patterns for best values, ties and others; ``group`` precedes a group."""
         columns = list(dict.fromkeys(self.cells[self.columns]))
         heads = [{"dataset": "Set"}.get(key, key.capitalize()) for key in self.rows[self.stacked :]]
         heads = ["", *heads[1:]] if self.stacked else heads
         for column in columns:
-            heads += [escape(self.label(self.columns, column)), *self.subcolumns]
+            heads += [escaped(self.label(self.columns, column)), *self.subcolumns]
         lines: list[list[str]] = []
         before = None
         for key, cells in self._groups():
-            names = [escape(self.label(name, value)) for name, value in zip(self.rows, key, strict=True)]
+            names = [escaped(self.label(name, value)) for name, value in zip(self.rows, key, strict=True)]
             is_new, before = key[0] != before, key[0]
             if self.stacked:
                 if is_new:
@@ -187,8 +202,8 @@ class Table:
                     pattern = other
                     if cell is not None and not head:
                         pattern = best if cell["best"] else tie if cell["tie"] else other
-                    texts += [pattern.format(NOTHING if cell is None else escape(kind(cell))) for kind in kinds]
-                lines.append([*([*[""] * (len(names) - 1), escape(head)] if head else names), *texts])
+                    texts += [pattern.format(NOTHING if cell is None else escaped(kind(cell))) for kind in kinds]
+                lines.append([*([*[""] * (len(names) - 1), escaped(head)] if head else names), *texts])
         return pd.DataFrame(lines, columns=pd.Index(heads))
 
     @property
@@ -221,17 +236,62 @@ def render(tables: Sequence[Table], form: str, *, width: int | None = None) -> s
         raise unknown("format", form, FORMATS)
     if form == "json":
         return _json([table.to_dict() for table in tables])
-    if form == "terminal":
+    if form == "text":
         return "\n".join(table.to_text(width) for table in tables) + "\n"
     write = {"markdown": Table.to_markdown, "csv": Table.to_csv, "latex": Table.to_latex}[form]
     return "\n".join(write(table) for table in tables)
+
+
+def render_strings(
+    strings: pd.DataFrame,
+    names: int,
+    form: str,
+    title: str = "",
+    notes: Sequence[str] = (),
+    *,
+    width: int | None = None,
+) -> str:
+    """Render a table of unescaped strings as text, Markdown or LaTeX.
+
+    Args:
+        strings: cells, without special characters of the format.
+        names: number of columns of names, which are aligned left.
+        form: "text", "markdown" or "latex".
+        title: line above the table.
+        notes: sentences below it.
+        width: width of the terminal.
+    """
+    if form == "text":
+        text = text_table(strings, names, width)
+        lines = [title, text, *notes]
+        return "\n".join(line if line is text else _wrapped(line, width) for line in lines if line) + "\n"
+    escaped, write = {"markdown": (markdown, _markdown_table), "latex": (latex, _latex_table)}[form]
+    columns = pd.Index([escaped(str(head)) for head in strings.columns])
+    return write(strings.astype(str).map(escaped).set_axis(columns, axis=1), names, title, notes)
+
+
+def _markdown_table(escaped: pd.DataFrame, names: int, title: str, notes: Sequence[str]) -> str:
+    """Return a Markdown table of escaped strings; title and notes are escaped here."""
+    sides = ["left"] * names + ["right"] * (escaped.shape[1] - names)
+    table = escaped.to_markdown(index=False, disable_numparse=True, colalign=sides)
+    title, *sentences = (" ".join(map(markdown, line.split())) for line in (title, *notes))
+    return "\n\n".join([*([f"**{title}**"] if title else []), table, *sentences]) + "\n"
+
+
+def _latex_table(escaped: pd.DataFrame, names: int, title: str, notes: Sequence[str]) -> str:
+    """Return a LaTeX table of escaped strings; title and notes are escaped here."""
+    sides = "l" * names + "r" * (escaped.shape[1] - names)
+    tabular = escaped.to_latex(index=False, escape=False, column_format=sides).rstrip()
+    title, *sentences = (" ".join(map(latex, line.split())) for line in (title, *notes))
+    lines = [r"% needs \usepackage{booktabs}", r"\begin{table}", r"\centering", rf"\caption{{{title}}}", tabular]
+    return "\n".join([*lines, *(rf"\par\footnotesize {note}" for note in sentences), r"\end{table}"]) + "\n"
 
 
 def text_table(strings: pd.DataFrame, names: int, width: int | None = None) -> str:
     """Align strings in columns; the first ``names`` columns are repeated when others wrap."""
     columns = []
     for at, head in enumerate(strings.columns):
-        cells = [str(head), *strings.iloc[:, at]]
+        cells = [one_line(str(cell)) for cell in (head, *strings.iloc[:, at])]
         size = max(map(len, cells))
         columns.append([cell.ljust(size) if at < names else cell.rjust(size) for cell in cells])
     left = columns[:names]
@@ -272,24 +332,10 @@ def _range(cell: Cell) -> str:
     return f"{shown(cell['metric'], cell['low'])}–{shown(cell['metric'], cell['high'])}"
 
 
-def _plain(text: str) -> str:
-    """Shorten to one line of at most 80 characters, without control and bidirectional characters."""
-    shown = " ".join("".join(_CONTROL.get(unicodedata.category(c), c) for c in text).split())
-    return shown if len(shown) <= _LONGEST else shown[: _LONGEST - 1] + "…"
-
-
-def _latex(text: str) -> str:
-    return "".join(_LATEX.get(c, c) for c in _plain(text))
-
-
-def _markdown(text: str) -> str:
-    return "".join(f"\\{c}" if c in _MARKDOWN else c for c in _plain(text))
-
-
 def _json(data: Json) -> str:
     return json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def _wrapped(note: str, width: int | None) -> str:
-    text = " ".join(map(_plain, note.split()))
+    text = " ".join(map(plain, note.split()))
     return text if width is None else fill(text, width)

@@ -79,6 +79,13 @@ class Results:
         results.methods = list(methods or (name for name in self.methods if name in results.methods))
         return results
 
+    def __getstate__(self) -> dict[str, object]:
+        """Exclude the cache of rows, which are read again on demand."""
+        return {name: value for name, value in vars(self).items() if name != "rows"}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        vars(self).update(state, rows=lru_cache(maxsize=_CACHED)(self._read_rows))
+
     def __repr__(self) -> str:
         names = ", ".join(repr(str(run.folder)) for run in self.runs)
         return f"Results({names}: {len(self.datasets)} data sets, {len(self.methods)} methods, {len(self.seeds)} seeds)"

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from otpt.metrics import METRICS, get_metric, percent
-from otpt.report.comparison import Resampled, difference, resample, saw_same_images
+from otpt.report.comparison import Resampled, Side, correct_family, paired_tests, saw_same_images
 from otpt.report.formats import FLAGS, KEYS, NOTHING, NUMBERS, Table, shown
 from otpt.report.results import FEW, ResultKey, Results
 from otpt.report.selection import AVERAGE, DEVIATION, all_groups, by_prompt
@@ -31,8 +31,8 @@ ACROSS = ("accuracy", "ece", "debiased_ece", "sce")
 EMPTY: Mapping[str, float | bool] = {**dict.fromkeys(NUMBERS, np.nan), **dict.fromkeys(FLAGS, False)}
 """Numbers and flags of a cell without a value."""
 
-_MOST_ROWS = 100_000
-"""Rows of images and methods that are resampled by default: some ten seconds."""
+_MOST_ROWS = 200_000
+"""Rows of images and methods, for each number, that are resampled by default: some ten seconds."""
 _MOST_LINES = 40
 """Lines of the closing table; of more data sets only the average is shown."""
 
@@ -40,7 +40,7 @@ _MOST_LINES = 40
 def make_cells(
     results: Results, groups: Mapping[str, Sequence[str]], metrics: Sequence[str], *, level: float | None = None
 ) -> pd.DataFrame:
-    """Average metrics over seeds and groups of data sets, one row per number.
+    """Average metrics over seeds and groups of data sets, one row per number, with marks.
 
     The mean is over the data sets of each seed, then over the seeds; the deviation is the sample standard deviation
     over seeds. "…_deviation" is the mean over data sets of their deviations. nan where a data set or a seed is missing.
@@ -51,25 +51,34 @@ def make_cells(
         metrics: names of metrics, or of their deviations over seeds.
         level: confidence level of the bootstrap intervals; None omits them.
     """
-    plain = list(dict.fromkeys(metric.removesuffix(DEVIATION) for metric in metrics))
+    cells = mark_cells(unmarked_cells(results, groups, metrics, level=level))
+    return cells[[*KEYS, *NUMBERS, *FLAGS]]
+
+
+def unmarked_cells(
+    results: Results, groups: Mapping[str, Sequence[str]], metrics: Sequence[str], *, level: float | None = None
+) -> pd.DataFrame:
+    """Return the cells of :func:`make_cells` without marks; the column "side" has what tests of them need."""
+    plain = tuple(dict.fromkeys(metric.removesuffix(DEVIATION) for metric in metrics))
     cells = []
     for method, (name, datasets) in product(results.methods, groups.items()):
         scores = results.select(method=method)
         scores = scores[scores["dataset"].isin(list(datasets))]
         replicates = scores.groupby(["variant", "seed"], sort=False)
         is_whole = 0 < len(scores) == len(datasets) * replicates.ngroups
-        by_seed = replicates[plain].sum(min_count=len(datasets)) / len(datasets)
+        by_seed = replicates[list(plain)].sum(min_count=len(datasets)) / len(datasets)
         means, deviations = by_seed.mean(skipna=False), by_seed.std()
+        side = Side(results, tuple(method_keys(results, method, datasets)), plain)
         resampled: Mapping[str, Resampled] = {}
         if level is not None and is_whole and scores["images"].all():
-            resampled = resample(results, plain, method_keys(results, method, datasets))
+            resampled = side.resampled
         prompt = "; ".join(dict.fromkeys(scores["prompt"]))
         is_partial = bool(scores["partial"].any())
         for metric in metrics:
             base = metric.removesuffix(DEVIATION)
             scale = 100.0 if METRICS[base].unit == "%" else 1.0
             keys = {"dataset": name, "method": method, "prompt": prompt, "metric": metric}
-            cell: dict[str, str | float | bool] = {**EMPTY, **keys, "partial": is_partial}
+            cell: dict[str, object] = {**EMPTY, **keys, "partial": is_partial, "side": side}
             if is_whole and metric != base:
                 cell["value"] = scale * scores.groupby("dataset")[base].std().mean(skipna=False)
             elif is_whole:
@@ -80,12 +89,35 @@ def make_cells(
                     cell["low"] = scale * interval.low
                     cell["high"] = scale * interval.high
             cells.append(cell)
-    return mark_best(pd.DataFrame(cells, columns=[*KEYS, *NUMBERS, *FLAGS]))
+    return pd.DataFrame(cells, columns=[*KEYS, *NUMBERS, *FLAGS, "side"])
 
 
 def method_keys(results: Results, method: str, datasets: Sequence[str]) -> list[ResultKey]:
     """Return the keys of all results of a method, ordered by data set."""
     return [key for dataset in datasets for key in results.keys_of(dataset, method)]
+
+
+def mark_cells(cells: pd.DataFrame) -> pd.DataFrame:
+    """Mark the best value of each data set and metric, and those that may differ from it by chance.
+
+    The tests are those of :func:`~otpt.report.compare_with_others`: the best against all others, paired by images and
+    corrected for their number. Values are not tested where methods saw other images, or where there are too many.
+    """
+    cells = mark_best(cells)
+    if _too_many(cells):
+        return cells
+    for _, group in cells[cells["value"].notna()].groupby("dataset", sort=False):
+        if not saw_same_images(list(group["side"])):
+            continue
+        for metric, column in group.groupby("metric", sort=False):
+            best = column["best"].astype(bool)
+            if metric in METRICS and best.any() and not best.all():
+                winner = column["value"].map(METRICS[metric].cost).idxmin()
+                others = column.index.drop(winner)
+                tests = [paired_tests(cells["side"][winner], cells["side"][other])[metric] for other in others]
+                noise = pd.Series([test.is_noise for test in correct_family(tests)], others)
+                cells.loc[others, "tie"] = noise & ~best[others]
+    return cells
 
 
 def mark_best(cells: pd.DataFrame) -> pd.DataFrame:
@@ -101,12 +133,30 @@ def mark_best(cells: pd.DataFrame) -> pd.DataFrame:
     return cells
 
 
+def _too_many(cells: pd.DataFrame) -> bool:
+    """Return whether tests of all cells would take long."""
+    return sum(side.size for side in cells["side"].drop_duplicates()) > _MOST_ROWS
+
+
+def few_images_note(images: int) -> str:
+    """Return the caution about the size of an ECE of few images, or "" for enough of them.
+
+    Args:
+        images: smallest number of images of a data set.
+    """
+    if images >= FEW:
+        return ""
+    return (
+        f"An ECE of fewer than {FEW} images of a data set ({images} here) is mostly bias for a calibrated model: take "
+        "its size from the debiased ECE. The tests of differences allow for chance."
+    )
+
+
 def evaluation_table(results: Results, *, averages: bool = False) -> Table:
     """Return the summary table of an evaluation: accuracy, ECE, debiased ECE and NLL of each method.
 
-    A line per data set and method, and averages if there are several data sets. The best value has a star; "≈" marks
-    values that differ from it by no more than chance (paired bootstrap, p ≥ 0.05), where all methods saw the same
-    images. Of more than 40 lines, or with ``averages``, only the averages are shown.
+    A line per data set and method, and averages if there are several data sets, with the marks of :func:`mark_cells`.
+    Of more than 40 lines, or with ``averages``, only the averages are shown.
     """
     groups = all_groups(results)
     notes = progress_notes(results)
@@ -114,36 +164,18 @@ def evaluation_table(results: Results, *, averages: bool = False) -> Table:
         groups = {AVERAGE: results.datasets}
         notes.append(f"The average over {len(results.datasets)} data sets; 'otpt metrics RUN' shows each.")
     parts = by_prompt(results)
-    has_prompts = len(parts) > 1
-    cells = pd.concat([make_cells(part, groups, HEADLINE) for part in parts], ignore_index=True)
+    cells = pd.concat([unmarked_cells(part, groups, HEADLINE) for part in parts], ignore_index=True)
     missing = cells[(cells["dataset"] == AVERAGE) & (cells["metric"] == HEADLINE[0]) & cells["value"].isna()]
-    cells = mark_best(cells.dropna(subset=["value"]))
-    if not has_prompts and results.frame["images"].sum() <= _MOST_ROWS:
-        cells = _mark_ties(results, cells, groups)
-    legend = _legend(cells)
-    notes += [f"{'; '.join(legend)}."] if legend else []
+    cells = mark_cells(cells.dropna(subset=["value"])).drop(columns="side")
     if not missing.empty:
         names = ", ".join(dict.fromkeys(missing["method"]))
         notes.append(f"No average of {names}: not evaluated on every data set with the same seeds.")
-    images = results.frame.loc[results.frame["images"] > 0, "images"].min()
-    if images < FEW:
-        notes.append(
-            f"With fewer than {FEW} images of a data set ({images} here), most of an ECE may be bias, which a "
-            "calibrated model would have too; the debiased ECE is without it."
-        )
+    caution = few_images_note(results.frame.loc[results.frame["images"] > 0, "images"].min())
+    notes += [caution] if caution else []
     order = list(groups)
     cells = cells.sort_values("dataset", key=lambda names: names.map(order.index), kind="stable")
-    rows = ("dataset", "method", "prompt") if has_prompts else ("dataset", "method")
+    rows = ("dataset", "method", "prompt") if len(parts) > 1 else ("dataset", "method")
     return Table("evaluation", "", cells, rows, "metric", tuple(notes), stacked=True)
-
-
-def _legend(cells: pd.DataFrame) -> list[str]:
-    """Explain the marks that occur."""
-    marks = {"best": "* best", "tie": "≈ may differ from the best by chance (paired bootstrap over images, p ≥ 0.05)"}
-    legend = [words for flag, words in marks.items() if cells[flag].any()]
-    if cells["deviation"].notna().any():
-        legend.append("± standard deviation over seeds")
-    return legend
 
 
 def metric_tables(results: Results, *, metrics: Sequence[str] | None = None, level: float | None = None) -> list[Table]:
@@ -155,8 +187,7 @@ def metric_tables(results: Results, *, metrics: Sequence[str] | None = None, lev
     names = [name for topic in topics for name in topic]
     parts = by_prompt(results)
     groups = all_groups(results)
-    cells = pd.concat([make_cells(part, groups, names, level=level) for part in parts], ignore_index=True)
-    cells = cells.assign(best=False)
+    cells = pd.concat([unmarked_cells(part, groups, names, level=level) for part in parts], ignore_index=True)
     rows = ("method", "prompt") if len(parts) > 1 else ("method",)
     if has_datasets:
         return [
@@ -214,20 +245,3 @@ def uneven_notes(results: Results) -> Iterator[str]:
 def interval_note(level: float) -> str:
     """Return the note on the intervals of a table."""
     return f"Intervals: {100 * level:g} % bootstrap over images."
-
-
-def _mark_ties(results: Results, cells: pd.DataFrame, groups: Mapping[str, Sequence[str]]) -> pd.DataFrame:
-    """Mark the values that a paired bootstrap cannot tell from the best of their column."""
-    cells = cells.copy()
-    for name, datasets in groups.items():
-        group = cells[(cells["dataset"] == name) & cells["value"].notna()]
-        sides = {method: method_keys(results, method, datasets) for method in dict.fromkeys(group["method"])}
-        if len(sides) < 2 or not saw_same_images(results, list(sides.values())):
-            continue
-        resampled = {method: resample(results, HEADLINE, keys) for method, keys in sides.items()}
-        for metric in HEADLINE:
-            column = group[group["metric"] == metric]
-            best = column.loc[column["value"].map(METRICS[metric].cost).idxmin(), "method"]
-            for at, method in column.loc[~column["best"].astype(bool), "method"].items():
-                cells.loc[at, "tie"] = difference(resampled[method][metric], resampled[best][metric]).is_noise
-    return cells

@@ -248,7 +248,7 @@ async def classify(request: Request, body: HubRequest, model: str = "") -> Respo
     values = {
         "image": body.inputs if isinstance(body.inputs, str) else body.inputs.get("image", ""),
         "labels": list(names),
-        "template": template,
+        "prompt": template,
         "model": model[:200] or None,
         "method": parameters.method,
         "top": len(names),
@@ -269,7 +269,10 @@ async def _compare(request: Request, body: ImageRequest) -> CompareAnswer:
         answer = await service.answer(without_images, images, client)
     finally:
         service.metrics.queue.dec(len(images))
-    service.metrics.count(body.classes, answer)
+    classes = body.classes
+    if body.labels is None and classes is None:
+        classes = str((await service.information())["classes"]["default"])
+    service.metrics.count(classes, answer)
     return answer
 
 

@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
-from pydantic import Field, model_validator
+from pydantic import Field, JsonValue, model_validator
 
+from otpt.backbones.checkpoints import SUFFIXES
 from otpt.data.classes import ClassList
 from otpt.errors import OtptError, cannot_read
 from otpt.methods import DEFAULT_METHOD
@@ -30,8 +31,9 @@ class Limits(Frozen):
     groups: int = Field(200, gt=0, description="groups of labels of a request")
     texts: int = Field(8000, gt=0, description="texts to encode for a request: labels × templates")
     methods: int = Field(8, gt=0, description="methods of a request")
-    steps: int = Field(16, gt=0, description="optimizer steps per image of a method")
-    numbers: int = Field(64, gt=0, description="whole numbers of a method above their default, such as neighbours")
+    work: int = Field(
+        100_000, gt=0, description="work of a request, in texts through the text tower; a view counts as 20"
+    )
     scores: int = Field(50_000, gt=0, description="scores of an answer: images × methods × top")
     views: int = Field(64, gt=0, description="views of an image")
     queue: int = Field(128, gt=0, description="images in progress; beyond, requests get 429")
@@ -59,11 +61,28 @@ class ServiceConfig(Frozen):
     classes: Mapping[str, ClassList] | Path = Field(
         default_factory=dict, description="class lists by name, or a folder of them"
     )
+    groups: Mapping[str, JsonValue] | Path | None = Field(
+        None, description="groups of the default class list, or a CSV file of them"
+    )
     calibrations: Path | None = Field(None, description="folder of calibration files")
     text_cache: int = Field(2 << 30, ge=0, description="bytes of prepared class lists in memory")
     limits: Limits = Field(default_factory=Limits)
     hosts: tuple[str, ...] = Field((), description="hosts from which images are fetched by address")
     threads: int | None = Field(None, ge=0, description="threads that decode and augment (default: one per core)")
+
+
+def public_name(spec: str) -> str:
+    """Return the name of a model for clients, which are not told the folders of this machine.
+
+    >>> public_name("local-dir:/data/models/birds"), public_name("ViT-B-16/openai")
+    ('birds', 'ViT-B-16/openai')
+    """
+    prefix, _, place = spec.rpartition(":")
+    path = Path(place if prefix in ("local-dir", "hf") else spec).expanduser()
+    is_file = path.suffix.lower() in SUFFIXES
+    if prefix == "local-dir" or is_file or path.exists():
+        return (path.stem if is_file else path.absolute().name) or "model"
+    return spec
 
 
 def read_folder(folder: Path | None, suffix: str, read: Callable[[Path], _T]) -> dict[str, _T]:

@@ -23,7 +23,7 @@ RECORDS: tuple[type[Frozen], ...] = (Task, Protocol, Decision)
 
 FORMS: Mapping[str, str] = {
     "classes": "labels, or classes for a list of the service",
-    "texts": "template or templates",
+    "texts": "prompt or templates",
     "groups": "groups",
     "methods": "method in /v1/predict and as methods in /v1/compare",
     "calibrations": "calibration",

@@ -8,11 +8,15 @@ from functools import cached_property
 from os import PathLike
 from typing import NamedTuple, TypeVar, cast, get_args
 
+from pydantic import JsonValue
+
 from otpt.backbones import Backbone
 from otpt.calibration import Calibrated, Calibration
 from otpt.data.classes import ClassList
 from otpt.decision import Decision
 from otpt.errors import OtptError, unknown
+from otpt.explain import CROPS
+from otpt.groups import Groups
 from otpt.methods import (
     MULTI_LABEL,
     Method,
@@ -21,11 +25,9 @@ from otpt.methods import (
     Task,
     calibration_facts,
     compose,
-    init_of,
 )
-from otpt.methods.inits import TemplatesInit
+from otpt.methods.work import VIEW, image_passes, sentences
 from otpt.prediction import Prediction, make_predictions
-from otpt.prompts import Templates
 from otpt.records import sort_keywords
 from otpt.registry import STREAM
 from otpt.rejection import Rejection
@@ -35,6 +37,9 @@ from otpt.serve.fields import RECORDS
 from otpt.serve.schemas import ImageRequest
 
 _T = TypeVar("_T")
+DEFAULT = "default"
+"""Name of the class list that the service was started with, in words instead of a file."""
+_SHOWN = 20  # names of class lists in an error
 _MAX_LEVELS = 8  # of nested groups
 _MAX_METHOD_NAME = 200  # characters
 
@@ -70,18 +75,21 @@ class Query:
     @cached_property
     def texts(self) -> int:
         """Number of texts to encode: classes × templates, summed over the inits of the methods."""
-        per_class: dict[str, int] = {}
-        for method in self.protocol.methods:
-            init = init_of(method)
-            texts = init.sentences(self.task, self.protocol) if isinstance(init, TemplatesInit) else self.task.texts
-            per_class[init.name] = len(texts.sentences) if isinstance(texts, Templates) else 1
-        return len(self.task.classes) * sum(per_class.values())
+        return sentences(self.task, self.protocol)
+
+    @cached_property
+    def image_work(self) -> int:
+        """Estimated work of one image, in passes of a text."""
+        return image_passes(self.task, self.protocol)
 
     def predictions(self, outputs: Sequence[Output]) -> dict[str, Prediction]:
         """Return the predictions of an image by method."""
-        return make_predictions(
-            self.protocol.methods, outputs, self.task, self.calibrations, threshold=self.decision.threshold
-        )
+        return make_predictions(self.protocol.methods, outputs, self.task, self.calibrations, decision=self.decision)
+
+    def position(self, index: int) -> int:
+        """Return the position in the class list of class ``index`` of a prediction."""
+        within, groups = self.decision.within, self.task.groups
+        return index if within is None or groups is None else groups.members[within][index]
 
     def for_crops(self) -> Query:
         """Return the query of a heat map: the same classes under zero-shot."""
@@ -100,6 +108,7 @@ class Catalogue:
         seed: default seed of the views.
         classes: class lists by name.
         calibrations: calibrations by name.
+        groups: groups of the default class list, for requests that name no others.
     """
 
     models: Mapping[str, Backbone]
@@ -108,6 +117,7 @@ class Catalogue:
     seed: int
     classes: Mapping[str, ClassList]
     calibrations: Mapping[str, Calibration]
+    groups: dict[str, JsonValue] | None = None
 
     def queries(self, request: ImageRequest, images: int, limits: Limits) -> list[Query]:
         """Return the query of each image; ``OtptError`` or ``RequestError`` for invalid requests."""
@@ -119,14 +129,16 @@ class Catalogue:
         texts = sum(query.texts for query in queries.values())
         if request.classes is None or texts > len(class_lists[0]):
             check_count("texts", texts, limits.texts)  # a list of the operator may be longer
+        _check_work(request, [queries[class_list.names] for class_list in class_lists], limits)
         return [queries[class_list.names] for class_list in class_lists]
 
     def _class_lists(self, request: ImageRequest, images: int, limits: Limits) -> list[ClassList]:
         """Return the classes of each image."""
         labels, name = request.labels, request.classes
-        if (labels is None) == (name is None):
-            which = "Neither labels nor classes were" if labels is None else "Both labels and classes were"
-            raise OtptError(f"{which} given; expected one of them.")
+        if labels is not None and name is not None:
+            raise OtptError("Both labels and classes were given; expected one of them.")
+        if labels is None and name is None:
+            name = self._default_classes()
         if name is not None:
             return [_look_up("class list", name, self.classes)] * images
         if request.has_lists:
@@ -138,17 +150,49 @@ class Catalogue:
             return [_class_list(names, limits) for names in lists]
         return [_class_list(cast("list[str]", labels), limits)] * images
 
+    @property
+    def default(self) -> str | None:
+        """Name of the class list of requests without labels: "default", or the only one; else None."""
+        if DEFAULT in self.classes:
+            return DEFAULT
+        return next(iter(self.classes)) if len(self.classes) == 1 else None
+
+    def with_groups(self, groups: object) -> Catalogue:
+        """Return a copy with groups of the default class list, given as for :class:`otpt.Task`."""
+        if groups is None:
+            return self
+        if self.default is None:
+            raise OtptError("Groups were given without a default class list; expected class names, or a single list.")
+        names = self.classes[self.default].names
+        members = Groups.read(groups, names).members
+        return replace(self, groups={group: [names[i] for i in places] for group, places in members.items()})
+
+    def _default_classes(self) -> str:
+        if self.default is not None:
+            return self.default
+        if not self.classes:
+            raise OtptError("No labels were given, and the service has no class list; expected labels.")
+        names = ", ".join(repr(name) for name in list(self.classes)[:_SHOWN])
+        more = f" and {len(self.classes) - _SHOWN} more" if len(self.classes) > _SHOWN else ""
+        raise OtptError(f"Neither labels nor classes were given; expected labels, or one of the classes {names}{more}.")
+
+    def _groups(self, request: ImageRequest) -> object:
+        """Return the groups of a request: its own, or those of the service's default class list."""
+        if request.groups is not None or request.labels is not None or request.classes not in (None, self.default):
+            return request.groups
+        return self.groups
+
     def _query(self, request: ImageRequest, class_list: ClassList, limits: Limits) -> Query:
         _check_sizes(request, limits)
         model = request.model or next(iter(self.models))
         backbone = _look_up("model", model, self.models)
         task, protocol, decision = self._records(request, class_list)
         query = Query(model, task, protocol, decision)
-        _check_heat_map(request, task)
+        _check_heat_map(request, task, decision)
         check_count("methods", len(protocol.methods), limits.methods)
         check_count("views", protocol.recipe.n_views, limits.views)
         for method in protocol.methods:
-            check_cost(method, limits)
+            check_count("views", method.views or 1, limits.views)
             protocol.recipe_for(method)  # raises for too few views
             if method.name in query.calibrations:
                 facts = calibration_facts(backbone, task, protocol, method)
@@ -159,8 +203,8 @@ class Catalogue:
         """Return the records of a request; its own values take precedence over the class list's and the service's."""
         of_task, of_protocol, of_decision = sort_keywords(request.record_values(), RECORDS)
 
-        of_task |= {"classes": class_list.names, "groups": request.groups}
-        of_task |= {"prompt": request.template, "templates": request.templates}
+        of_task |= {"classes": class_list.names, "groups": self._groups(request)}
+        of_task |= {"prompt": request.prompt, "templates": request.templates}
         task = Task(**of_task)
 
         defaults: dict[str, object] = {}
@@ -171,7 +215,7 @@ class Catalogue:
         names = request.methods or [MULTI_LABEL if task.independent_labels else self.method]
         methods = tuple(served_method(name) for name in names)
         from_words = any(method.starts_from_words for method in methods)
-        if class_list.prompt is not None and from_words and request.template is None and request.templates is None:
+        if class_list.prompt is not None and from_words and request.prompt is None and request.templates is None:
             task = task.replace(prompt=class_list.prompt)
         protocol = Protocol(**{**defaults, **of_protocol, "methods": methods}).for_task(task)
         if task.independent_labels:
@@ -234,18 +278,15 @@ def names_file(annotation: object) -> bool:
     return any(names_file(argument) for argument in get_args(annotation))
 
 
-def check_cost(method: Method, limits: Limits) -> None:
-    """Raise 422 for a method with more views, steps or other whole numbers than the limits allow.
-
-    A setting may always have its default, or less.
-    """
-    check_count("views", method.views or 1, limits.views)
-    check_count("steps", method.steps, limits.steps)
-    settings = {name: setting.default for name, setting in method.input_settings.items()} | method.defaults
-    for name, value in method.settings.items():
-        default = settings[name]
-        if isinstance(default, int) and isinstance(value, (int, float)):
-            check_count(name.replace("_", "-"), int(value), max(limits.numbers, default))
+def _check_work(request: ImageRequest, queries: Sequence[Query], limits: Limits) -> None:
+    """Raise 422 for images whose estimated work exceeds the budget of a request; texts have a limit of their own."""
+    work = sum(query.image_work for query in queries)
+    if request.explain:
+        work += VIEW * CROPS
+    if work > limits.work:
+        message = f"The request needs the work of about {work:,} texts through the text tower."
+        hint = "Send fewer images, labels, views, methods or steps."
+        raise RequestError(422, "too-much-work", message, given=work, expected=f"at most {limits.work:,}", hint=hint)
 
 
 def _look_up(what: str, name: str, known: Mapping[str, _T]) -> _T:
@@ -271,13 +312,17 @@ def _check_sizes(request: ImageRequest, limits: Limits) -> None:
     check_count("methods", len(request.methods), limits.methods)
     check_count("templates", len(templates), limits.templates)
     check_count("groups", len(groups), limits.groups)
-    _check_texts("template", (*templates, request.template or ""), limits.label_length)
+    _check_texts("template", templates, limits.label_length)
+    _check_texts("prompt", (request.prompt or "",), limits.label_length)
     _check_texts("group", groups, limits.label_length)
 
 
-def _check_heat_map(request: ImageRequest, task: Task) -> None:
-    if isinstance(request.explain, str) and request.explain not in task.classes:
-        raise unknown("label", request.explain, task.classes)
+def _check_heat_map(request: ImageRequest, task: Task, decision: Decision) -> None:
+    classes = task.classes
+    if decision.within is not None and task.groups is not None:
+        classes = tuple(classes[position] for position in task.groups.members[decision.within])
+    if isinstance(request.explain, str) and request.explain not in classes:
+        raise unknown("label", request.explain, classes)
     if request.explain and len(task.classes) == 1:
         raise OtptError("A heat map compares labels; expected two at least.")
 

@@ -41,7 +41,7 @@ class Options(RecordFields):
     )
     classes: Name | None = Field(None, description="name of a class list (GET /v1/classes), in place of labels")
     model: Name | None = Field(None, description="one of GET /v1/models; the first by default")
-    template: str | None = Field(None, description="words around a class name: 'a photo of a {}.'")
+    prompt: str | None = Field(None, description="words before a class name, or around it: 'a photo of a {}.'")
     templates: Texts | None = Field(None, description="sentences with {}, whose text features are averaged")
     groups: dict[str, JsonValue] | None = Field(None, description="{group: class names}, nested or not")
     calibration: Texts | None = Field(None, description="names of calibrations (GET /v1/classes), one per method")
@@ -82,7 +82,8 @@ class JsonOptions(Options):
 class FormOptions(Options):
     """Images as file parts; a list is repeated fields, a text with commas, or JSON."""
 
-    image: list[UploadFile] = Field(min_length=1, description="image files")
+    image: list[UploadFile] = Field(default_factory=list, description="image files")
+    images: list[UploadFile] = Field(default_factory=list, description="image files, too")
 
     @model_validator(mode="before")
     @classmethod
@@ -98,9 +99,15 @@ class FormOptions(Options):
             read[name] = {"true": True, "false": False}.get(text.lower(), text)
         return read
 
+    @model_validator(mode="after")
+    def _check_images(self) -> FormOptions:
+        if bool(self.image) == bool(self.images):
+            raise ValueError("expected file parts image or images")
+        return self
+
     async def files(self) -> list[str | bytes]:
         """Return the bytes of the images."""
-        return [await part.read() for part in self.image]
+        return [await part.read() for part in self.image or self.images]
 
 
 def _read_list(text: str) -> JsonValue:
@@ -171,7 +178,7 @@ class HubRequest(BaseModel):
 ImageRequest = PredictRequest | PredictForm | CompareRequest | CompareForm
 FIELDS = sorted({*PredictRequest.model_fields, *CompareRequest.model_fields, *HubRequest.model_fields})
 """Names of the fields of all requests."""
-REFUSED = refusals()
+REFUSED = {**refusals(), "template": "requests give it as prompt, like Python and the command line"}
 """Why requests do not have other fields of the records, by name."""
 
 

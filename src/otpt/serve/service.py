@@ -28,7 +28,7 @@ from otpt.methods import Predictor
 from otpt.objectives import select_fraction, view_entropies
 from otpt.prediction import Prediction
 from otpt.serve.admission import Admission, Turns
-from otpt.serve.config import Limits, ServiceConfig, read_folder
+from otpt.serve.config import Limits, ServiceConfig, public_name, read_folder
 from otpt.serve.engine import PARTS, Answer, Engine, Unit
 from otpt.serve.errors import ErrorAnswer, RequestError, check_count, unavailable
 from otpt.serve.images import ImageFile, data_url, decode_base64, fetch, thumbnails
@@ -99,7 +99,9 @@ class Service:
         config = ServiceConfig(**options)
         self.limits = config.limits
         method = served_method(config.method).name
-        self.catalogue = Catalogue(models, method, config.views, config.seed, classes or {}, calibrations or {})
+        self.catalogue = Catalogue(
+            models, method, config.views, config.seed, classes or {}, calibrations or {}
+        ).with_groups(config.groups)
         self.metrics = Metrics()
         self.admission = Admission()
         self._turns = Turns()
@@ -136,7 +138,8 @@ class Service:
         queries = []
         try:
             for model in self.catalogue.models:
-                request = PredictRequest.model_validate({"image": PIXEL, "labels": ["a", "b"], "model": model})
+                labels = ["a", "b"] if self.catalogue.default is None else None
+                request = PredictRequest.model_validate({"image": PIXEL, "labels": labels, "model": model})
                 queries += self.catalogue.queries(request, 1, self.limits)
         except RequestError as error:
             raise OtptError(f"The limits refuse the service's own defaults: {error.detail}") from None
@@ -174,7 +177,7 @@ class Service:
         models: list[JsonValue] = [
             {
                 "name": name,
-                "backbone": backbone.name,
+                "backbone": public_name(backbone.name),
                 "fingerprint": backbone.fingerprint,
                 "device": backbone.device.type,
                 "embed_dim": backbone.embed_dim,
@@ -190,7 +193,7 @@ class Service:
             {
                 "name": name,
                 "method": calibration.method,
-                "model": calibration.model,
+                "model": public_name(calibration.model),
                 "labels": calibration.labels,
                 "count": len(calibration.class_names),
             }
@@ -199,7 +202,12 @@ class Service:
         default = next(iter(catalogue.models))
         return {
             "models": {"default": default, "views": catalogue.views, "seed": catalogue.seed, "models": models},
-            "classes": {"classes": classes, "calibrations": calibrations},
+            "classes": {
+                "default": catalogue.default,
+                "groups": None if catalogue.groups is None else dict(catalogue.groups),
+                "classes": classes,
+                "calibrations": calibrations,
+            },
             "method": catalogue.method,
         }
 
@@ -316,8 +324,9 @@ class Service:
         The confidence is that of the first requested method.
         """
         prediction = next(iter(unit.query.predictions(unit.future.result().outputs).values()))
-        names = prediction.class_names
-        index = names.index(label) if isinstance(label, str) else prediction.index
+        names = unit.query.task.classes
+        shown = prediction.class_names.index(label) if isinstance(label, str) else prediction.index
+        index = names.index(label) if isinstance(label, str) else unit.query.position(prediction.index)
 
         def probabilities(features: Tensor) -> npt.NDArray[np.float64]:
             outputs = predictor.of_features(features[:, None])
@@ -326,7 +335,7 @@ class Service:
         with self._pixels.hold(unit.image.pixels), cancellable(stop):
             opened = open_image(unit.image.open())
             values = crop_map(self.catalogue.models[unit.query.model], opened, probabilities)
-            heat_map = HeatMap(values, names[index], float(prediction.probabilities[index]), opened)
+            heat_map = HeatMap(values, names[index], float(prediction.probabilities[shown]), opened)
             image = data_url(heat_map.layer(), "PNG")
         return {
             "label": heat_map.label,

@@ -29,6 +29,7 @@ def facts(classes: int = 8) -> dict[str, object]:
         "prompt": {"name": "a photo of a", "words": "a photo of a", "tokens": None, "vectors": None},
         "views": "views-1 n=64 augmix=on",
         "official_precision": False,
+        "official_orientation": False,
     }
 
 

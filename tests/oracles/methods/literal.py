@@ -163,11 +163,14 @@ class LiteralTuner:
             return -(features - features.mean(0)).norm(dim=1).mean()
         if name == "orthogonality":
             return literal_householder(features)
-        if name not in {"orthogonality-rows", "orthogonality-frobenius", "orthogonality-squared"}:
+        readings = ("orthogonality-rows", "orthogonality-frobenius", "orthogonality-squared", "orthogonality-spectral")
+        if name not in readings:
             return self._of_the_field(name, features, settings)
         off = features @ features.t() - torch.eye(len(features), dtype=features.dtype)
         if name == "orthogonality-rows":
             return off.norm(dim=1).mean()
+        if name == "orthogonality-spectral":
+            return torch.linalg.svd(off)[1][0] ** 2
         return off.norm() if name == "orthogonality-frobenius" else off.square().sum()
 
     def _of_the_field(self, name: str, features: Tensor, settings: Mapping[str, float]) -> Tensor:

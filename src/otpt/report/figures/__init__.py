@@ -18,12 +18,13 @@ from otpt.plugins import load_installed_plugins, restorable
 from otpt.report.figures import bins, cosines, metrics
 from otpt.report.figures.bins import draw_before_after
 from otpt.report.figures.cosines import draw_similarity, pairwise_cosines
+from otpt.report.figures.decision import draw_operating_points
 from otpt.report.figures.style import DPI, FORMATS, THEMES, check_format, narrow, save, styled
 from otpt.report.results import Results
 
 __all__ = [
-    "DPI", "FORMATS", "THEMES", "check_format", "draw", "draw_before_after", "draw_similarity", "figure_names",
-    "pairwise_cosines", "register_figure", "save", "styled",
+    "DPI", "FORMATS", "THEMES", "check_format", "draw", "draw_before_after", "draw_operating_points",
+    "draw_similarity", "figure_names", "pairwise_cosines", "register_figure", "save", "styled",
 ]  # fmt: skip
 
 

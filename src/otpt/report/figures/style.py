@@ -6,6 +6,7 @@ on light and dark backgrounds. A method has the same colour in every figure, and
 
 from __future__ import annotations
 
+import sys
 import textwrap
 import warnings
 from collections.abc import Iterator, Sequence
@@ -24,6 +25,7 @@ from matplotlib.container import BarContainer
 from matplotlib.figure import Figure
 
 from otpt.errors import OtptError, unknown
+from otpt.escapes import plain
 from otpt.files import write_atomically
 from otpt.metrics import get_metric
 from otpt.report.results import FEW, Results, check_names
@@ -173,8 +175,8 @@ def bars(axes: Axes, heights: pd.DataFrame, errors: pd.DataFrame | None = None) 
 
 
 def short(name: str, length: int = 26) -> str:
-    """Shorten a long name in the middle and remove line breaks."""
-    name = " ".join(name.split()) or "–"
+    """Shorten a long name in the middle, without line breaks and other control characters."""
+    name = plain(name, longest=sys.maxsize) or "–"
     return name if len(name) <= length else f"{name[: length - length // 3 - 1]}…{name[-(length // 3) :]}"
 
 
@@ -263,6 +265,6 @@ def note(results: Results, *, one_seed: bool = False, bins: bool = True, ece: bo
     words += [f"{results.n_bins} bins"] if bins else []
     least = min(results.images_of(dataset) for dataset in results.datasets)
     if ece and least < FEW:
-        words.append(f"fewer than {FEW} images of a data set ({least} here): most of an ECE may be bias")
+        words.append(f"ECE of fewer than {FEW} images of a data set ({least} here): mostly bias for a calibrated model")
     words += [f"run in progress, {done} of {total} images" for _, done, total in results.progress]
     return "; ".join(words)

@@ -372,7 +372,7 @@ def _lede(models: Sequence[Results]) -> str:
 
 def _marked(sentence: str) -> Markup:
     """Mark up the isolated names of a sentence, with non-breaking spaces before units."""
-    sentence = sentence.replace(" %", "\u00a0%").replace("p = ", "p\u00a0=\u00a0")
+    sentence = re.sub("p ([=≤]) ", "p\u00a0\\1\u00a0", sentence.replace(" %", "\u00a0%"))
     return Markup(str(escape(_signed(sentence))).replace("\u2068", "<bdi>").replace("\u2069", "</bdi>"))
 
 

@@ -11,7 +11,7 @@ from otpt.metrics import METRICS
 from otpt.report.formats import Cell, number_text
 from otpt.report.results import ResultKey, Results
 from otpt.report.selection import AVERAGE, all_groups, by_prompt
-from otpt.report.tables import make_cells, mark_best
+from otpt.report.tables import mark_cells, unmarked_cells
 
 SHOWN = ("accuracy", "ece", "debiased_ece", "sce", "brier", "nll", "overconfidence", "aurc")
 """Metrics of the tables; all of them are defined for any predictions."""
@@ -27,12 +27,14 @@ class Number:
         text: the value as shown, with its deviation over seeds.
         mean: the value as shown.
         best: whether it is the best of its data set.
+        tie: whether it may differ from the best by chance.
     """
 
     value: float
     text: str
     mean: str
     best: bool
+    tie: bool
 
 
 Numbers = Mapping[str, Number]
@@ -90,8 +92,8 @@ def make_lines(model: str, results: Results) -> list[Line]:
 def _lines(model: str, results: Results) -> Iterator[Line]:
     groups = all_groups(results)
     parts = by_prompt(results)
-    cells = [make_cells(part, groups, SHOWN).assign(part=at) for at, part in enumerate(parts)]
-    lines = mark_best(pd.concat(cells, ignore_index=True)).groupby(["part", "dataset", "method"], sort=False)
+    cells = [unmarked_cells(part, groups, SHOWN).assign(part=at) for at, part in enumerate(parts)]
+    lines = mark_cells(pd.concat(cells, ignore_index=True)).groupby(["part", "dataset", "method"], sort=False)
     for (at, dataset, method), cells_of_line in lines:
         selected = parts[at].select(dataset=None if dataset == AVERAGE else dataset, method=method)
         chosen = parts[at].narrow(selected)
@@ -119,7 +121,7 @@ def _number(cell: Cell) -> Number:
     value = cell["value"] / (100.0 if metric.unit == "%" else 1.0)
     mean = metric.format(value)
     text = mean if cell["dataset"] == AVERAGE else number_text({**cell, "partial": False})
-    return Number(value, text, mean, cell["best"])
+    return Number(value, text, mean, cell["best"], cell["tie"])
 
 
 def make_matrix(lines: Sequence[Line], datasets: Sequence[str]) -> list[Row]:
@@ -141,11 +143,11 @@ def side_by_side(models: Mapping[str, Results]) -> SideBySide | None:
     parts = []
     for model, results in models.items():
         for part in by_prompt(results):
-            cells = make_cells(part, {"common": common}, SHOWN).dropna(subset=["value"])
+            cells = unmarked_cells(part, {"common": common}, SHOWN).dropna(subset=["value"])
             line = cells["method"] + "\n" + cells["prompt"]
             parts.append(cells.assign(dataset=line, method=model, name=cells["method"]))
     rows = []
-    for _, line in mark_best(pd.concat(parts, ignore_index=True)).groupby("dataset", sort=False):
+    for _, line in mark_cells(pd.concat(parts, ignore_index=True)).groupby("dataset", sort=False):
         numbers = [_numbers(line[line["method"] == model]) for model in models]
         rows.append(Row("", line["name"].iloc[0], line["prompt"].iloc[0], numbers))
     return SideBySide(list(models), common, rows)

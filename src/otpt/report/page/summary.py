@@ -6,10 +6,11 @@ import math
 from collections.abc import Sequence
 
 from otpt.metrics import METRICS, percent
-from otpt.report.comparison import gap
+from otpt.report.comparison import bias_words, gap
 from otpt.report.page.lines import Line
-from otpt.report.results import FEW, Results
+from otpt.report.results import Results
 from otpt.report.selection import AVERAGE
+from otpt.report.tables import few_images_note
 
 _NAMED = 4
 """Maximum number of methods named in a sentence."""
@@ -28,12 +29,8 @@ def summary(results: Results, lines: Sequence[Line]) -> list[str]:
         _most_accurate(results, deciding),
         _confidence(deciding, by_dataset),
     ]
-    least = min(line.images for line in by_dataset)
-    if least < FEW:
-        sentences.append(
-            f"With fewer than {FEW} images in a data set ({least} here), most of an ECE may be bias, which a "
-            "calibrated model would have too: look at the debiased ECE."
-        )
+    if caution := few_images_note(min(line.images for line in by_dataset)):
+        sentences.append(caution)
     if unreadable := max(line.unreadable for line in lines):
         sentences.append(f"Some images could not be read ({unreadable} of one data set); they count nowhere.")
     return sentences
@@ -49,12 +46,13 @@ def _best_calibrated(results: Results, deciding: Sequence[Line], by_dataset: Seq
     datasets = list(dict.fromkeys(line.dataset for line in by_dataset))
     is_average = best.dataset == AVERAGE
     where = f" on average over {len(datasets)} data sets" if is_average else ""
-    ece, debiased = best.numbers["ece"].text, best.numbers["debiased_ece"].text
-    words = f"{_listed([best], deciding)} has the lowest ECE{where}: {ece} %, debiased {debiased} %"
+    numbers = best.numbers["ece"].text, best.numbers["debiased_ece"].mean
+    words = f"{_listed([best], deciding)} has the lowest ECE{where}: {numbers[0]} %, debiased {numbers[1]} %"
     words += f"{_runner_up(results, 'ece', best, worse, deciding)}."
-    if worse and all(line.numbers["debiased_ece"].value <= 0 for line in (best, worse[0])):
-        # a difference of two plain ECEs may then be one of their biases, however small its p
-        words += " The debiased ECE of both is 0 or less: these images show no calibration error of either."
+    if worse:
+        ece, debiased = (gap(results, metric, best.keys, worse[0].keys) for metric in ("ece", "debiased_ece"))
+        if ece is not None and debiased is not None:
+            words += "".join(f" {clause[:1].upper()}{clause[1:]}." for clause in bias_words(ece, debiased))
     if is_average:
         lowest = [_ranked([line for line in by_dataset if line.dataset == name], "ece")[0] for name in datasets]
         count = sum(line.keys[0] in best.keys for line in lowest)
@@ -82,9 +80,9 @@ def _runner_up(results: Results, metric: str, best: Line, worse: Sequence[Line],
     if difference is None:
         return words
     if difference.is_noise:
-        return f"{words}, a difference within noise (p = {difference.p:.2g})"
+        return f"{words}, a difference within noise ({difference.words})"
     low, high = sorted((abs(difference.low), abs(difference.high)))
-    return f"{words}: they differ by {percent(low)} to {percent(high)} points (p = {difference.p:.2g})"
+    return f"{words}: they differ by {percent(low)} to {percent(high)} points ({difference.words})"
 
 
 def _confidence(deciding: Sequence[Line], by_dataset: Sequence[Line]) -> str:

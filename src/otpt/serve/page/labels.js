@@ -27,8 +27,8 @@ export function setLabels(labels) {
 }
 
 /** Offers the service's lists; `changed` is called when other labels are chosen or typed. */
-export function listenForLabels(offered, changed) {
-  lists = offered;
+export function listenForLabels({ classes, default: usual }, changed) {
+  lists = classes;
   $("list").append(...lists.map((list) => make("option", { value: list.name }, `${list.name} (${list.count})`)));
   $("list").addEventListener("change", () => {
     tell();
@@ -38,8 +38,12 @@ export function listenForLabels(offered, changed) {
     tell();
     changed();
   });
+  if (usual) $("list").value = usual; // what the service was started with
   tell();
 }
+
+/** Whether one of the service's lists is chosen. */
+export const hasList = () => $("list").value !== "";
 
 /** Chooses one of the lists, if there is one of that name. */
 export function setList(name) {

@@ -3,7 +3,7 @@
 import { showBars, showHeadline } from "./bars.js";
 import { $, duration, make } from "./dom.js";
 import { chosenImage, exampleFile, listenForImages, showExamples } from "./image.js";
-import { chosenLabels, labelFault, listenForLabels, setLabels, setList } from "./labels.js";
+import { chosenLabels, hasList, labelFault, listenForLabels, setLabels, setList } from "./labels.js";
 import { linkTo, readLink } from "./link.js";
 import { offerMap } from "./map.js";
 import { chosenMethods, listenForMethods, mainOf, setMethods } from "./methods.js";
@@ -20,6 +20,7 @@ const TOP = 10; // classes per method: the bars show the first, the chart of tun
 
 let running = null; // the request under way
 let timer = 0;
+let lists = {}; // class lists and calibrations of the service
 
 /** Asks soon; a later change takes the place of an earlier one. */
 function changed() {
@@ -72,7 +73,7 @@ function show(answer, result, body, image, seconds) {
   const link = linkTo(settings);
   history.replaceState(null, "", link);
   const defaults = defaultsOf(answer.model);
-  const here = { ...defaults, ...body, model: defaults.model };
+  const here = { ...defaults, ...questionOf(body), model: defaults.model };
   showReproduce(
     $("reproduce"),
     {
@@ -88,6 +89,14 @@ function show(answer, result, body, image, seconds) {
   $("status").textContent = `Answered in ${duration(seconds)}: ${Object.entries(methods)
     .map(([name, each]) => `${name} ${each.label}`)
     .join(", ")}`;
+}
+
+/** The question without what only the service knows: names given at its start, and groups of these. */
+function questionOf(body) {
+  const { groups, default: usual } = lists;
+  const { classes, ...rest } = body;
+  const own = groups && classes === usual ? { groups, ...rest } : rest;
+  return classes === "default" ? own : { ...own, ...(classes && { classes }) };
 }
 
 /** Shows why there is no answer, in the place of the answer, or next to the button that was pressed. */
@@ -120,18 +129,19 @@ function busy(on) {
   if (on) $("status").textContent = "Classifying";
 }
 
-/** An example brings its own labels, so that one click shows something. */
-function choose(example, take, { keepLabels = false, quiet = false } = {}) {
+/** An example brings its own labels, so that one click shows something, unless a list of the service is chosen. */
+function choose(example, take, { keepLabels = hasList(), quiet = false } = {}) {
   if (!keepLabels && example.labels) setLabels(example.labels);
   return take(exampleFile(example), example.label, quiet);
 }
 
 async function start() {
-  const [models, methods, { classes, calibrations = [] }, { examples }] = await Promise.all(["models", "methods", "classes", "examples"].map(ask));
+  const [models, methods, classes, { examples }] = await Promise.all(["models", "methods", "classes", "examples"].map(ask));
+  lists = classes;
   const take = listenForImages(changed);
-  listenForLabels(classes, changed);
+  listenForLabels(lists, changed);
   listenForMethods(methods, changed);
-  listenForOptions(models, calibrations, changed);
+  listenForOptions(models, lists.calibrations ?? [], changed);
   showExamples(examples, (example) => choose(example, take));
   const link = readLink();
   if (link.labels) setLabels(link.labels);
@@ -140,7 +150,7 @@ async function start() {
   if (link.options) setOptions(link.options);
   const first = examples.find((example) => example.label === link.example) ?? examples[0];
   // a link asks again; a first visit waits for the reader
-  if (first) choose(first, take, { keepLabels: Boolean(link.labels || link.list), quiet: !link.methods });
+  if (first) choose(first, take, { keepLabels: Boolean(link.labels || hasList()), quiet: !link.methods });
 }
 
 /** Begins, or asks for the token that the service wants. */

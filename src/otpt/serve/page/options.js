@@ -4,7 +4,7 @@ import { $, make } from "./dom.js";
 import { addMethod } from "./methods.js";
 
 const NUMBERS = ["coverage", "views", "seed", "threshold"];
-const TEXTS = ["model", "template", "calibration"];
+const TEXTS = ["model", "prompt", "calibration"];
 
 let service = null; // what it answered about its models
 

@@ -11,7 +11,7 @@ export function asCurl(body, file, { origin, secret }) {
   const lines = [
     `curl -s ${quoted(new URL("v1/compare/form", origin).href)}`,
     secret && `-H "Authorization: Bearer $TOKEN"`,
-    `-F ${quoted(`image=@${file}`)}`,
+    `-F ${quoted(`image=@"${file.replaceAll(/["\\]/g, "\\$&")}"`)}`, // in quotes, as ; and , have a meaning
     ...Object.entries(body).map(([name, value]) => `--form-string ${quoted(`${name}=${typeof value === "string" ? value : JSON.stringify(value)}`)}`),
   ];
   return lines.filter(Boolean).join(" \\\n  ");
@@ -25,7 +25,7 @@ export function asPython(body, file, labels) {
   if (body.reject) options.push(`reject="word-margin"`);
   if (body.multi_label) options.push("multi_label=True");
   const classes = body.classes ? ["listed.names"] : [literal(labels)];
-  if (body.template || body.classes) classes.push(body.template ? literal(body.template) : "listed.prompt");
+  if (body.prompt || body.classes) classes.push(body.prompt ? literal(body.prompt) : "listed.prompt");
   if (body.groups) classes.push(`groups=${literal(body.groups)}`);
   const shown = [
     body.calibration && "answer.set",
@@ -57,7 +57,7 @@ export function asCommand(body, file, labels) {
     `otpt predict ${quoted(file)} --backbone ${quoted(body.model)}`,
     `--classes ${classes.map(quoted).join(" ")}`,
     `--methods ${body.methods.map(quoted).join(" ")}`,
-    body.template && `--prompt ${quoted(body.template)}`,
+    body.prompt && `--prompt ${quoted(body.prompt)}`,
     `--seed ${body.seed} --views ${body.views}`,
     body.reject && "--reject",
     body.multi_label && "--multi-label",

@@ -55,7 +55,9 @@
     for (const heading of document.querySelectorAll(".by-metric thead th")) heading.setAttribute("aria-sort", "none");
     for (const cell of document.querySelectorAll(".by-metric td[data-best]")) {
       cell.textContent = cell.dataset[metric.value];
-      cell.classList.toggle("best", cell.dataset.best.split(" ").includes(metric.value));
+      for (const mark of ["best", "tie"]) {
+        cell.classList.toggle(mark, cell.dataset[mark].split(" ").includes(metric.value));
+      }
     }
   };
   metric?.addEventListener("change", showMetric);
