@@ -1,4 +1,4 @@
-"""The method that people get who choose none: ``python -m benchmarks.default WORK --photographs FOLDER --model DIR``.
+"""The method that people get who choose none: ``python -m benchmarks.default WORK --photographs FOLDER --model NAME``.
 
 The protocol was fixed before the numbers were seen. All candidates are compared on the sets ``CHOOSE``; the best ones
 are confirmed, once, on the sets ``CONFIRM``, next to zero-shot, TPT and O-TPT. Three seeds, averages over sets:
@@ -84,6 +84,8 @@ def main() -> None:
         parts, weights = [], []
         for bench in benches(options):
             own = [name for name in bench.datasets if Path(name).name in sets]
+            if not own:
+                continue
             run = type(bench)(bench.name, bench.backbone, own, bench.images).evaluate(
                 options, methods, range(options.seeds)
             )

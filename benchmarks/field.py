@@ -1,4 +1,4 @@
-"""All methods side by side: ``python -m benchmarks.field WORK [--photographs FOLDER --model DIR] [--write]``.
+"""All methods side by side: ``python -m benchmarks.field WORK [--photographs FOLDER --model NAME] [--write]``.
 
 Every method of the field on the thirteen emoji sets with ``pocket``, three seeds of the views; and, if given, on
 photographs (``FOLDER/caltech101``, ``FOLDER/eurosat``, each with ``classes.txt``) with another model. Stream methods
@@ -93,10 +93,12 @@ class Bench:
 
 def benches(options: argparse.Namespace) -> list[Bench]:
     """The emoji sets, and the photographs if they are given."""
-    found = [Bench("emoji", "pocket", [f"emoji/{name}" for name in options.sets], options.images)]
+    found = []
+    if options.sets:
+        found.append(Bench("emoji", "pocket", [f"emoji/{name}" for name in options.sets], options.images))
     if options.photographs is not None:
         sets = [str(options.photographs / name) for name in ("caltech101", "eurosat")]
-        found.append(Bench("photographs", f"local-dir:{options.model}", sets, options.photograph_images))
+        found.append(Bench("photographs", options.model, sets, options.photograph_images))
     return found
 
 
@@ -222,8 +224,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Options of a measurement of methods on these benches."""
     parser.add_argument("work", type=Path, help="a folder for the runs and the feature cache")
     parser.add_argument("--photographs", type=Path, help="a folder with caltech101/ and eurosat/")
-    parser.add_argument("--model", type=Path, help="an open_clip folder, for the photographs")
-    parser.add_argument("--sets", nargs="+", default=GROUPS + SHIFTS, metavar="NAME", help="of the emoji bench")
+    parser.add_argument("--model", default="pocket-photo", help="for the photographs (default: %(default)s)")
+    parser.add_argument(
+        "--sets", nargs="*", default=GROUPS + SHIFTS, metavar="NAME", help="of the emoji bench; none: skip it"
+    )
     parser.add_argument("--images", type=int, default=IMAGES, help="of each emoji set (default: %(default)s)")
     parser.add_argument("--photograph-images", type=int, metavar="N", help="of each set of photographs (default: all)")
     parser.add_argument("--seeds", type=int, default=3, help="of the views (default: %(default)s)")

@@ -304,6 +304,7 @@ EVALUATION_CASES = {
     "protocol": Case(lambda: Protocol(method="zero-shot"), {"method": None, "views": None}),
     "decision": Case(lambda: Decision(reject="msp", reject_threshold=0.5)),
     "prompts": Case(["a sketch of a", "a photo of a"]),
+    "sweep": Case({"views": [2, 4]}),
     "seed": Case(7),
     "seeds": Case([0, 1]),
     "limit": Case(5),

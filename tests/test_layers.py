@@ -20,7 +20,7 @@ SOURCE = Path(__file__).resolve().parent.parent / "src"
 
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("_version", "escapes", "errors", "arguments", "arrays", "files", "threads", "transfers", "progress", "records"),
-    ("plugins", "registry", "images", "folders", "video", "labels", "plots", "views", "metrics"),
+    ("plugins", "registry", "images", "folders", "video", "decoders", "labels", "plots", "views", "metrics"),
     ("objectives", "backbones"),
     ("features", "prompts", "calibration", "rejection", "groups"),
     ("methods",),

@@ -259,6 +259,7 @@ INSIDE: dict[str, str] = {
     "otpt.bulk.stamp_of": "a step of the store",
     "otpt.images.fetch_url": "needs a network; tests/images/test_files_and_urls.py",
     "otpt.images.read_file_object": "a step of open_image",
+    "otpt.images.file_bytes": "a step of open_image",
     "otpt.images.is_url": "a step of open_image",
     "otpt.images.rgb_array": "a step of open_image",
     "otpt.explain.crop_map": "a step of explain",

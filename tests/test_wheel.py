@@ -49,7 +49,14 @@ def test_the_wheel_has_the_same_bytes_twice(tmp_path: Path) -> None:
     assert first == second
     with zipfile.ZipFile(wheels[0]) as archive:
         names = archive.namelist()
-    assert "otpt/backbones/pocket/pocket.safetensors" in names
+    assert {
+        "otpt/backbones/pocket/pocket.safetensors",
+        "otpt/backbones/pocket_photo/pocket_photo.safetensors",
+        "otpt/backbones/pocket_photo/MODEL_CARD.md",
+        "otpt/data/photographs/cat.jpg",
+        "otpt/data/photographs/README.md",
+    } <= set(names)
+    assert wheels[0].stat().st_size <= 45e6
     assert {"otpt_medical/medclip.py", "otpt_medical/methods.toml", "otpt_medical/py.typed", "otpt_ray/pool.py"} <= set(
         names
     )

@@ -9,14 +9,15 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from otpt.backbones.pocket import CONFIG_FILE, WEIGHTS_FILE
+from otpt.backbones.embedded import ROW_IDS, ROWS
+from otpt.backbones.open_clip_models import CONFIG_FILE
+from otpt.backbones.pocket import WEIGHTS_FILE
 
 from .captions import Captions
 from .model import CONFIG, MEAN, STD
 from .names import read_emoji
 
 TOKENS = "token_embedding.weight"
-ROWS, ROW_IDS = "token_embedding.rows", "token_embedding.row_ids"  # (R, W) trained rows and (R,) their ids
 
 FOLDER = Path(__file__).resolve().parents[1] / "src/otpt/backbones/pocket"
 CLIP_TOKEN_SPREAD = 0.02  # standard deviation of the numbers in a CLIP token embedding

@@ -156,7 +156,9 @@ class Decoders:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def _ask(self, data: bytes, name: str, *, header_only: bool) -> tuple[dict[str, object], bytes]:
@@ -358,9 +360,7 @@ def open_checked(data: bytes, formats: Sequence[str] | None, max_pixels: int, na
     if width < 1 or height < 1:
         raise OtptError(f"Cannot use {name} as an image: it has no pixels ({width}×{height}).")
     if width * height > max_pixels:
-        raise OtptError(
-            f"The image has {width}×{height} = {width * height:,} pixels; expected at most {max_pixels:,}."
-        )
+        raise OtptError(f"The image has {width}×{height} = {width * height:,} pixels; expected at most {max_pixels:,}.")
     if (scans := data.count(b"\xff\xda")) > _SCANS and data.startswith(b"\xff\xd8"):
         raise OtptError(f"The JPEG has {scans:,} scans; expected at most {_SCANS}.")
     if image.format == "TIFF":

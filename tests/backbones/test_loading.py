@@ -167,6 +167,7 @@ def test_a_folder_whose_weights_do_not_fit(tmp_path: Path) -> None:
     with pytest.raises(OtptError, match=r"visual\.ln_pre\.bias") as error:
         load_backbone(str(tmp_path), device="cpu")
     assert "\n" not in str(error.value)
+    assert "--backbone pocket-photo" in str(error.value)
 
 
 def test_a_plugin_registers_a_source() -> None:

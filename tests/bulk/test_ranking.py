@@ -161,6 +161,13 @@ def test_tasks_of_independent_labels(
         assert choices == (above if multi_label else ["yes" if above else "no"])
 
 
+def test_tasks_of_a_list_of_files(photos: Path, classifier: otpt.Classifier, tmp_path: Path) -> None:
+    files = sorted(photos.iterdir())
+    rank(classifier, files, tmp_path / "t.json", export="label-studio")
+    tasks = json.loads((tmp_path / "t.json").read_text("utf-8"))
+    assert sorted(task["data"]["path"] for task in tasks) == [str(file) for file in files]
+
+
 def test_images_without_files_are_refused(classifier: otpt.Classifier, tmp_path: Path) -> None:
     with pytest.raises(OtptError, match="emoji/food"):
         rank(classifier, otpt.data.open_source("emoji/food"), tmp_path / "t.json", export="label-studio")

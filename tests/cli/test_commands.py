@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pandas as pd
 import pytest
+from PIL import Image
 
 from otpt.cli.commands import all_commands
+from otpt.data import photograph
 
 from .conftest import Run
 
@@ -38,7 +42,7 @@ def test_default_folder_is_named_after_what_is_computed(otpt: Run, model: str, i
 
 def test_sweep(otpt: Run, model: str, images: Path) -> None:
     words = ("--backbone", model, "--views", "2", "--no-cache", "--json", "--limit", "4")
-    code, out, _ = otpt("sweep", images, *words, "--set", "lambda=0,6", "--prompts", "a photo of a", "a {} sketch.")
+    code, out, _ = otpt("sweep", images, *words, "--sweep", "lambda=0,6", "--prompts", "a photo of a", "a {} sketch.")
     assert code == 0
     found = {(score["method"], score["prompt"]) for score in json.loads(out)["scores"]}
     assert {method for method, _ in found} == {"o-tpt[lambda=0]", "o-tpt[lambda=6]"}
@@ -79,7 +83,7 @@ def test_metrics(otpt: Run, run_folder: Path, tmp_path: Path) -> None:
 def test_compare(otpt: Run, run_folder: Path) -> None:
     code, out, _ = otpt("compare", run_folder, "--methods", "o-tpt", "zero-shot", "--json", "--resamples", "50")
     assert code == 0
-    assert {name: json.loads(out)[name] for name in "ab"} == {"a": "o-tpt", "b": "zero-shot"}
+    assert (json.loads(out)["method"], json.loads(out)["others"]) == ("o-tpt", ["zero-shot"])
     assert otpt("compare", run_folder, "--resamples", "50")[0] == 0
 
 
@@ -140,7 +144,10 @@ def test_demo(otpt: Run, tmp_path: Path) -> None:
     code, out, _ = otpt("demo", "--images", "2", "--workers", "1", "--methods", "confident-half", "--out", "d")
     assert code == 0
     assert {path.name for path in (tmp_path / "d").iterdir()} >= {"report.html", "reliability.png"}
-    assert len(out.splitlines()) < 25
+    assert len(out.splitlines()) < 30
+    for file, label in (("cat.jpg", "cat "), ("coffee.jpg", "cup of coffee "), ("rocket.jpg", "rocket ")):
+        (line,) = [line for line in out.splitlines() if line.startswith(file)]
+        assert line.removeprefix(file).lstrip().startswith(label)
     assert max(map(len, out.splitlines())) <= 80
 
 
@@ -169,4 +176,21 @@ def test_plan(otpt: Run) -> None:
     assert {views for _, views in rows} >= {1, 64}
     assert rows["here", 64]["flops"] == pytest.approx(64 * rows["here", 1]["flops"])
     assert rows["h100", 64]["seconds"] < rows["here", 64]["seconds"]
-    assert otpt("plan", "dtd", "--backbone", "pocket", "--methods", "o-tpt", "zero-shot")[0] == 0
+    for backbone in ("pocket", "pocket-photo"):
+        assert otpt("plan", "dtd", "--backbone", backbone, "--methods", "o-tpt", "zero-shot")[0] == 0
+
+
+@pytest.mark.slow
+def test_plan_needs_no_loaded_model(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "otpt", "plan", "dtd", "--backbone", "pocket-photo", "--methods", "zero-shot"]
+    assert subprocess.run(words, cwd=tmp_path, capture_output=True, timeout=200).returncode == 0
+
+
+@pytest.mark.parametrize("backbone", ["pocket", "pocket-photo"])
+def test_pocket_says_that_photographs_need_another_model(otpt: Run, tmp_path: Path, backbone: str) -> None:
+    Image.new("RGB", (64, 64), (200, 30, 30)).save(tmp_path / "drawing.png")
+    words = ["--classes", "cat", "dog", "--methods", "zero-shot", "--backbone", backbone]
+    for image, photographic in ((photograph("cat"), True), (tmp_path / "drawing.png", False)):
+        code, _, err = otpt("predict", image, *words)
+        assert code == 0
+        assert ("--backbone pocket-photo" in err) == (photographic and backbone == "pocket")

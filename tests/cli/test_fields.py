@@ -60,6 +60,7 @@ CASES: dict[str, Case] = {
     "methods": Case(["zero-shot"]),
     "method": Case("zero-shot", {"methods": None}),
     "views": Case(4),
+    "sweep": Case(["views=2,4", "lambda=1,6"]),
     "budget": Case(4, {"views": None, "methods": ["confident-half"]}),
     "calibration": Case(["CALIBRATION"], {"methods": ["zero-shot"]}),
     "coverage": Case(0.8, CALIBRATED),

@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 from oracles.command import run
 from oracles.data.data_files import JPEG
+from oracles.data.file_server import FileServer
 from PIL import Image
 from scipy.io import savemat
 from torchvision.datasets import imagenet as torchvision_imagenet
 
 from otpt import OtptError
-from otpt.data import find_entry, find_records, prepare_imagenet, prepare_ucf101
+from otpt.data import Downloader, find_entry, find_records, prepare_imagenet, prepare_ucf101
 from otpt.data.archives import write_member
 from otpt.data.classes import builtin_class_list
 
@@ -215,3 +216,18 @@ def test_wrong_videos(capsys, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setitem(__import__("sys").modules, "av", None)
     code, _, err = run(capsys, *words, videos)
     assert (code, "otpt[video]" in err) == (2, True)
+
+
+def test_get_sorts_imagenet_from_a_mirror(archives: Path, tmp_path: Path) -> None:
+    table = tmp_path / "sources.toml"
+    table.write_text(
+        '[imagenet]\ntest_images = 1100\nprepare = "imagenet"\n'
+        f'[[imagenet.files]]\nname = "{DEVKIT}"\n[[imagenet.files]]\nname = "{IMAGES}"\n'
+    )
+    with FileServer().running() as server:
+        for name in (DEVKIT, IMAGES):
+            server.files[f"/imagenet/{name}"] = (archives / name).read_bytes()
+        report = Downloader(tmp_path, mirror=server.address, sources=table, show=False).get("imagenet")
+        assert (report.ok, report.images, len(server.requests)) == (True, 1100, 2)
+        assert Downloader(tmp_path, mirror=server.address, sources=table, show=False).get("imagenet").ok
+        assert len(server.requests) == 2

@@ -10,15 +10,17 @@ from oracles.runs.evaluation_bench import NAMES, backbone, dataset, files, image
 
 from otpt import Classifier, OtptError, get_method
 from otpt.evaluation import evaluate
-from otpt.evaluation.sweeps import parse_values, read_templates, sweep_method, template_prompt
+from otpt.evaluation.sweeps import read_templates, read_values, sweep_method, template_prompt
 from otpt.methods.state import PromptState
 from otpt.prompts import Linearisation
+from otpt.report import build_tables, compare_methods, open_results
+from otpt.report.figures import draw
 
 pytestmark = pytest.mark.slow
 
 
 def test_variants_are_named_and_numbered() -> None:
-    variants = sweep_method(get_method("o-tpt"), parse_values(["lambda=0,6", "steps=1,2"]))
+    variants = sweep_method(get_method("o-tpt"), read_values(["lambda=0,6", "steps=1,2"]))
     assert [each.name for each in variants] == [
         "o-tpt[lambda=0,steps=1]",
         "o-tpt[lambda=0,steps=2]",
@@ -37,7 +39,7 @@ def test_a_sweep_shares_the_entropy_gradient_and_changes_no_number(
     products = []
     real = Linearisation.vjp
     monkeypatch.setattr(Linearisation, "vjp", lambda self, g: products.append(1) or real(self, g))
-    variants = sweep_method(get_method("o-tpt"), parse_values(["lambda=0,2,18,54"]))
+    variants = sweep_method(get_method("o-tpt"), read_values(["lambda=0,2,18,54"]))
     evaluate(dataset(3), backbone(), settings(methods=variants), out=tmp_path / "sweep")
     assert len(products) == 3 + 1, "one product per image, and one for the regulariser"
     found = rows(tmp_path / "sweep")
@@ -46,6 +48,48 @@ def test_a_sweep_shares_the_entropy_gradient_and_changes_no_number(
         evaluate(dataset(3), backbone(), settings(methods=alone), out=tmp_path / value)
         expected = [row["confidence"] for row in rows(tmp_path / value)]
         assert [r["confidence"] for r in found if r["method"] == f"o-tpt[lambda={value}]"] == expected
+
+
+def test_views_are_swept_like_settings(tmp_path: Path) -> None:
+    """Each variant has the rows of a run with that many views; a method without the settings runs once."""
+    sweep = {"views": [2, 5], "lambda": [1, 18]}
+    chosen = settings(methods=["zero-shot", "o-tpt"]).replace(sweep=sweep)
+    evaluate(dataset(3), backbone(), chosen, out=tmp_path / "sweep")
+    found = rows(tmp_path / "sweep")
+    names = [f"o-tpt[views={views},lambda={weight}]" for views in (2, 5) for weight in (1, 18)]
+    assert list(dict.fromkeys(row["method"] for row in found)) == ["zero-shot", *names]
+    for views in (2, 5):
+        alone = settings(methods=[get_method("o-tpt").override({"lambda": 18})]).replace(views=views)
+        evaluate(dataset(3), backbone(), alone, out=tmp_path / str(views))
+        expected = [row["confidence"] for row in rows(tmp_path / str(views))]
+        assert [r["confidence"] for r in found if r["method"] == f"o-tpt[views={views},lambda=18]"] == expected
+    results = open_results([tmp_path / "2", tmp_path / "5"])
+    assert results.methods == ["o-tpt[views=2]", "o-tpt[views=5]"]
+    (test,) = compare_methods(results, *results.methods, resamples=20)
+    assert test.images == 3
+    assert draw("heatmap", open_results([tmp_path / "sweep"])).axes
+    tables = build_tables(open_results([tmp_path / "sweep"]), "sweep", metrics=["ece"])
+    assert [table.rows + (table.columns,) for table in tables] == [("views", "lambda")]
+
+
+@pytest.mark.parametrize(
+    ("sweep", "word"),
+    [
+        ({"views": []}, "views"),
+        ({"views": [0]}, "0"),
+        ({"views": [2, 2]}, "twice"),
+        ({"lamda": [1]}, "lamda"),
+        ({"seed": [1, 2]}, "seeds"),
+        ({"budget": [8]}, "views"),
+        ({"coverage": [0.8]}, "calibration"),
+        ({"official_precision": [True]}, "make a run for each"),
+        (7, "7"),
+    ],
+)
+def test_sweeps_that_are_refused(sweep: object, word: str, tmp_path: Path) -> None:
+    with pytest.raises(OtptError, match=word):
+        evaluate(dataset(3), backbone(), methods=["o-tpt"], sweep=sweep, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_the_eighty_templates(tmp_path: Path) -> None:
@@ -110,6 +154,6 @@ def test_templates_that_cannot_be_used(tmp_path: Path, content: bytes | None, wo
 @pytest.mark.parametrize("given", [["lambda"], ["lambda="], ["lambda=1,"], ["=1"]])
 def test_values_that_cannot_be_used(given: list[str]) -> None:
     with pytest.raises(OtptError, match="expected NAME=VALUE,VALUE"):
-        parse_values(given)
+        read_values(given)
     with pytest.raises(OtptError, match="twice"):
-        parse_values(["lambda=1", "lambda=2"])
+        read_values(["lambda=1", "lambda=2"])

@@ -16,8 +16,9 @@ import pytest
 import torch
 from PIL import Image, ImageOps
 
+from otpt.data import load_dataset, photograph
 from otpt.errors import OtptError
-from otpt.images import open_image, open_with_digest
+from otpt.images import is_colourful, open_image, open_with_digest
 
 
 def _pixels(width: int = 37, height: int = 23, seed: int = 0) -> np.ndarray:
@@ -271,3 +272,10 @@ def test_what_cannot_be_an_image_is_refused() -> None:
     assert "(B, C, H, W)" in _refusal(torch.zeros(2, 3, 4, 4))
     assert "a tensor of shape (3, 0, 4) and type torch.float32" in _refusal(torch.zeros(3, 0, 4))
     same(floats * (1 + 1e-9))
+
+
+def test_photographs_have_more_colours_than_drawings() -> None:
+    assert all(is_colourful(open_image(photograph(name))) for name in ("cat", "coffee", "rocket"))
+    pytest.importorskip("resvg_py")
+    drawings = load_dataset("emoji/food")
+    assert not any(is_colourful(open_image(drawings[index].source)) for index in range(0, 120, 12))

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import io
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from oracles.runs.report_bench import SEEDS, SETS, probabilities
 from oracles.runs.simulated_runs import simulate_run, simulated_dataset
@@ -15,8 +19,21 @@ from otpt.data import Dataset
 from otpt.evaluation import Evaluation as Settings
 from otpt.methods import Output
 from otpt.metrics import bootstrap_difference
-from otpt.report import Results, build_tables, compare_methods, comparison_table, gap, open_results, ranked
-from otpt.report.comparison import ALL, bootstrap_p, mcnemar_p
+from otpt.report import (
+    Results,
+    build_tables,
+    compare_methods,
+    compare_with_others,
+    comparison_frame,
+    comparison_notes,
+    comparison_table,
+    evaluation_table,
+    gap,
+    open_results,
+    ranked,
+    render,
+)
+from otpt.report.comparison import ALL, bias_words, bootstrap_p, holm, mcnemar_p
 
 
 @pytest.mark.parametrize("counts", [(0, 0), (0, 1), (3, 9), (40, 41), (700, 812), (5, 2000), (26000, 25000)])
@@ -119,6 +136,99 @@ def test_only_the_same_images_are_compared(tmp_path: Path) -> None:
     with pytest.raises(OtptError, match="dtd"):
         compare_methods(results, "zero-shot", "tpt")
     assert gap(results, "ece", results.keys_of(method="zero-shot"), results.keys_of(method="tpt")) is None
+
+
+def graded(data: Dataset, index: int, column: tuple[str, str], seed: int) -> Output:
+    """Methods of falling accuracy at the same confidence."""
+    right = {"zero-shot": 9, "tpt": 8, "c-tpt": 7, "o-tpt": 3}[column[1]]
+    return confident(data, index, right=(7 * index) % 10 < right)
+
+
+GRADED = ("zero-shot", "tpt", "c-tpt", "o-tpt")
+
+
+@pytest.fixture(scope="module")
+def graded_results(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    data = [simulated_dataset(name, 5, 90) for name in ("dtd", "pets")]
+    folder = simulate_run(tmp_path_factory.mktemp("graded") / "run", data, Settings(methods=GRADED), output=graded)
+    return open_results([folder])
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_holm_is_the_sequential_procedure(seed: int) -> None:
+    """A hypothesis is rejected at a level if its corrected p-value is at most the level."""
+    p_values = np.random.default_rng(seed).random(7) ** 3
+    corrected = np.array(holm(p_values))
+    for level in np.linspace(0.001, 0.999, 200):
+        rejected = np.zeros(7, bool)
+        for rank, at in enumerate(np.argsort(p_values)):
+            if p_values[at] > level / (7 - rank):
+                break
+            rejected[at] = True
+        assert list(corrected <= level) == list(rejected)
+
+
+def test_tables_and_comparisons_make_the_same_statement(graded_results: Results) -> None:
+    """The mark of a table is the answer of the comparison of the best method with all others."""
+    (table,) = build_tables(graded_results, "plain", metrics=["accuracy", "ece", "debiased_ece", "nll"])
+    cells = evaluation_table(graded_results).cells
+    pd.testing.assert_frame_equal(
+        *(each.sort_values(["dataset", "method", "metric"], ignore_index=True) for each in (table.cells, cells)),
+        check_like=True,
+    )
+    comparisons = compare_with_others(graded_results, "zero-shot", GRADED[1:])
+    seen = set()
+    for one in comparisons:
+        dataset = "average" if one.dataset == ALL else one.dataset
+        for metric in ("accuracy", "ece", "debiased_ece", "nll"):
+            best = table.cell(dataset=dataset, method="zero-shot", metric=metric)
+            cell = table.cell(dataset=dataset, method=one.b, metric=metric)
+            assert best["best"]
+            if not cell["best"]:
+                assert cell["tie"] == one.differences[metric].is_noise
+                assert (one.better(metric) is None) == one.differences[metric].is_noise
+                seen.add(bool(cell["tie"]))
+    assert seen == {True, False}
+
+
+def test_every_mark_has_a_legend_in_every_format(graded_results: Results) -> None:
+    (table,) = build_tables(graded_results, "plain", metrics=["accuracy", "ece"])
+    for form in ("text", "markdown", "latex"):
+        text = render([table], form)
+        body, _, legend = text.rpartition("chance")
+        assert ("\\approx" if form == "latex" else "≈") in body
+        assert "best" in body
+    flags = pd.read_csv(io.StringIO(render([table], "csv"))).set_index(["method", "metric", "kind"])
+    for cell in table.cells.itertuples():
+        for kind in ("best", "tie"):
+            assert flags.loc[(cell.method, cell.metric, kind), cell.dataset] == getattr(cell, kind)
+    (data,) = json.loads(render([table], "json"))
+    assert any("chance" in sentence for sentence in data["legend"])
+    one, *_ = build_tables(graded_results, "plain", methods=["tpt"], metrics=["accuracy"])
+    assert "best" not in one.to_text(), "no mark, no legend"
+
+
+def test_the_smallest_p_value_is_a_bound(graded_results: Results) -> None:
+    comparisons = compare_with_others(graded_results, "zero-shot", ["o-tpt"], resamples=200)
+    result = comparisons[0].differences["ece"]
+    assert result.p == result.floor == pytest.approx(2 / 201)
+    assert result.words == "p ≤ 0.00995"
+    assert comparisons[0].differences["accuracy"].floor == 0.0, "McNemar's test is exact"
+    assert "p ≤ 0.00995" in comparisons[0].conclusion
+    assert any("≤" in note for note in comparison_notes(comparisons))
+    assert comparison_frame(comparisons)["p"].min() > 0
+
+
+def test_a_significant_difference_is_not_called_bias(graded_results: Results) -> None:
+    """The debiased ECE confirms it or does not; of few images nothing else is said."""
+    confirmed, *_ = compare_with_others(graded_results, "zero-shot", ["o-tpt"])
+    assert confirmed.better("ece") == confirmed.better("debiased_ece") == "zero-shot"
+    assert "confirms" in confirmed.conclusion
+    assert "may explain" not in confirmed.conclusion
+    ece = confirmed.differences["ece"]
+    unlike = replace(confirmed.differences["debiased_ece"], p=0.4)
+    assert ["may explain" in clause for clause in bias_words(ece, unlike)] == [True]
+    assert bias_words(replace(ece, p=0.4), unlike) == []
 
 
 @pytest.mark.parametrize(

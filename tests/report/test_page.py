@@ -81,7 +81,7 @@ def test_several_models_and_sweeps(opened: dict[str, Results], tmp_path: Path, m
     data = [simulated_dataset(name, 5, 20) for name in ("dtd", "pets")]
     folders = [simulate_run(tmp_path / name, data, settings, model=f"{name}/openai") for name in ("RN50", "RN101")]
     page = make_page(open_models(folders), images=0)
-    assert page.count("<figure>") == 4
+    assert page.count("<figure>") == 4 + 1  # the first is the overview
     assert len(rows_of(page, "models")) == 2
     assert len(rows_of(page, "matrix")) == 4
     sweep = opened["sweep"].narrow(opened["sweep"].select(dataset="dtd"))

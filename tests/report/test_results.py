@@ -11,6 +11,7 @@ from oracles.runs.simulated_runs import simulate_run, simulated_dataset
 
 from otpt import OtptError
 from otpt.evaluation import Evaluation as Settings
+from otpt.methods import get_method
 from otpt.report import ResultKey, Results, confusions, open_models, open_results, per_class
 
 
@@ -54,16 +55,44 @@ def test_runs_that_cannot_be_compared(tmp_path: Path) -> None:
     data = [simulated_dataset("dtd", 5, 20)]
     first = simulate_run(tmp_path / "first", data, Settings(methods=("zero-shot",)))
     pairs = {
-        "twice": (data, Settings(methods=("zero-shot",)), "zero-shot"),
         "images": ([simulated_dataset("dtd", 4, 20)], Settings(methods=("tpt",)), "images"),
         "seeds": (data, Settings(methods=("tpt",), seeds=(3,)), "seeds"),
         "bins": (data, Settings(methods=("tpt",), n_bins=10), "bins"),
-        "precision": (data, Settings(methods=("tpt",), official_precision=True), "official"),
     }
     for name, (sets, settings, word) in pairs.items():
         with pytest.raises(OtptError, match=word):
             open_results([first, simulate_run(tmp_path / name, sets, settings)])
     assert open_results([first, tmp_path / "bins"], n_bins=15).n_bins == 15
+
+
+def test_what_differs_between_runs_is_part_of_the_names(tmp_path: Path) -> None:
+    """What was computed alike is shown once, and every other difference is named."""
+    data = [simulated_dataset("dtd", 5, 20)]
+    methods = ("zero-shot", "o-tpt")
+    gentle = get_method("o-tpt").override({"lambda": 2})
+    requests = {
+        "main": Settings(methods=methods, views=8),
+        "again": Settings(methods=methods, views=8),
+        "views": Settings(methods=methods, views=32),
+        "lambda": Settings(methods=("zero-shot", gentle), views=8),
+        "precision": Settings(methods=methods, views=8, official_precision=True),
+        "augmix": Settings(methods=methods, views=8, augmix=False),
+    }
+    folders = {name: simulate_run(tmp_path / name, data, settings) for name, settings in requests.items()}
+    names = {
+        "again": ["zero-shot", "o-tpt"],
+        "views": ["zero-shot", "o-tpt[views=8]", "o-tpt[views=32]"],
+        "lambda": ["zero-shot", "o-tpt[orthogonality=published]", "o-tpt[orthogonality=2.0]"],
+        "precision": [f"{name}[official-precision={word}]" for word in ("off", "on") for name in methods],
+    }
+    for name, expected in names.items():
+        results = open_results([folders["main"], folders[name]])
+        assert results.methods == expected
+        for key in results.keys_of():
+            assert len(results.rows(key)) == 20
+    chosen = open_results([folders["main"], folders["views"]], methods=["o-tpt[views=32]"])
+    assert chosen.methods == ["o-tpt[views=32]"]
+    assert len(open_results([folders["main"], folders["augmix"]]).methods) > 2
 
 
 def test_bad_input(runs: dict[str, Path], tmp_path: Path) -> None:

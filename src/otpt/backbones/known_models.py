@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from otpt.backbones import pocket, pocket_photo
 from otpt.backbones.open_clip_models import ModelConfig, named_config, open_clip_tags
-from otpt.backbones.pocket import CONFIG
 from otpt.errors import OtptError, unknown
 
 SHARED_PREFIX, WITHOUT_PADDING, ALL_TOKENS = "shared prefix", "without padding", "all tokens"
@@ -92,7 +92,10 @@ def find_model(name: str) -> ModelEntry:
     """
     wanted = name.removeprefix("hf:").removeprefix("random:")
     if wanted == "pocket":
-        return _entry("pocket", "a small CLIP for emoji that ships with the package", CONFIG["model_cfg"])
+        return _entry(wanted, "a small CLIP for emoji that ships with the package", pocket.CONFIG["model_cfg"])
+    if wanted == "pocket-photo":
+        description = "a small model for photographs that ships with the package"
+        return _entry(wanted, description, pocket_photo.CONFIG["model_cfg"])
     kinds = {entry.name: entry for entry in TRANSFORMERS}
     key = wanted.lower().removesuffix("model").replace("-", "").replace("_", "")
     for kind, entry in kinds.items():
@@ -103,4 +106,4 @@ def find_model(name: str) -> ModelEntry:
     try:
         return open_clip_entry(architecture)
     except OtptError:
-        raise unknown("model", name, [*names, *kinds, "pocket"]) from None
+        raise unknown("model", name, [*names, *kinds, "pocket", "pocket-photo"]) from None

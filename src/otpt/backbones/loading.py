@@ -7,7 +7,8 @@ Forms of a model spec:
     local-dir:FOLDER           a folder with open_clip_config.json and weights (or just the folder's path)
     FILE.pt|.pth|.bin|.safetensors   OpenAI's archive, or a state dict of open_clip
     hf:ORG/NAME                a dual encoder of transformers on the hub (or the path of its folder)
-    pocket                     the small model that ships with the package (a folder of that name: ./pocket)
+    pocket                     a small model of emoji that ships with the package (a folder of that name: ./pocket)
+    pocket-photo               a small model of photographs that ships with the package
     random:ARCHITECTURE        fixed random weights, for benchmarks and tests
 
 Plugins register further forms with :func:`otpt.backbones.register_source`. A model in memory is accepted too: an
@@ -41,6 +42,7 @@ from otpt.backbones.open_clip_models import (
     open_clip_tags,
 )
 from otpt.backbones.pocket import load_pocket
+from otpt.backbones.pocket_photo import load_pocket_photo
 from otpt.backbones.preprocessing import read_preprocessing
 from otpt.backbones.protocols import is_backbone
 from otpt.backbones.sources import SOURCES, Parts, register_source
@@ -158,6 +160,10 @@ def _pocket(name: str, quick_gelu: bool | None) -> Parts:
     return load_pocket(quick_gelu)
 
 
+def _pocket_photo(name: str, quick_gelu: bool | None) -> Parts:
+    return load_pocket_photo(quick_gelu)
+
+
 register_source("hf-hub:ORG/NAME", "an open_clip model on the Hugging Face hub", load_hub)
 register_source("local-dir:FOLDER", f"a folder with {CONFIG_FILE} and weights; its path also works", load_folder)
 register_source(
@@ -166,7 +172,8 @@ register_source(
     _hugging_face,
 )
 register_source("random:ARCHITECTURE", "fixed random weights, for benchmarks and tests", load_random)
-register_source("pocket", "a small CLIP that ships with the package: no download", _pocket)
+register_source("pocket", "a small CLIP of emoji that ships with the package: no download", _pocket)
+register_source("pocket-photo", "a small CLIP of photographs that ships with the package: no download", _pocket_photo)
 
 
 def _from_memory(model: object, tokenizer: Tokenizer | None, preprocess: object) -> Parts:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from otpt.backbones.checkpoints import read_checkpoint
 from otpt.backbones.modules import Tokenizer
-from otpt.backbones.sources import Parts, choose_gelu, download, hub, reachable, summary, unreachable
+from otpt.backbones.sources import EMBEDDED, Parts, choose_gelu, download, hub, reachable, summary, unreachable
 from otpt.errors import OtptError
 
 CONFIG_FILE = "open_clip_config.json"
@@ -421,7 +421,7 @@ def _split(spec: str) -> tuple[str, str]:
         raise OtptError(f"open_clip has no weights for {name!r}; pass a checkpoint file, or random:{name}.")
     all_tags = open_clip_tags()
     wanted, _, tag = spec.partition("/")
-    near = [*_near(spec.replace("/", "-"), all_tags, 0.9), *_near(wanted, [*all_tags, "pocket"])]  # ViT-B/16
+    near = [*_near(spec.replace("/", "-"), all_tags, 0.9), *_near(wanted, [*all_tags, *EMBEDDED])]  # ViT-B/16
     suggestions = []
     for name in dict.fromkeys(near):
         tags = all_tags.get(name, ())

@@ -24,6 +24,9 @@ from otpt.backbones.modules import Tokenizer
 from otpt.errors import OtptError
 from otpt.plugins import restorable
 
+DRAWINGS, PHOTOGRAPHS = "pocket", "pocket-photo"
+EMBEDDED = (PHOTOGRAPHS, DRAWINGS)
+"""Names of the models that ship with the package."""
 _PROBE_SECONDS = 5.0
 
 
@@ -174,7 +177,8 @@ def unreachable(what: str, url: str) -> OtptError:
     """Return the error for an unreachable host."""
     return OtptError(
         f"Cannot get {what}: it is not in the local cache and {urlsplit(url).hostname} cannot be reached; download the "
-        "weights on another machine and pass the file, or local-dir:FOLDER."
+        f"weights on another machine and pass the file, or local-dir:FOLDER, or use {PHOTOGRAPHS}, a small model of "
+        f"photographs that ships with the package (--backbone {PHOTOGRAPHS})."
     )
 
 

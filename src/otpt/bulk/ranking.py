@@ -10,6 +10,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Literal, NamedTuple, TypedDict, Unpack
 
@@ -90,7 +91,7 @@ def rank(
     job = classifier if isinstance(classifier, ClassifierJob) else ClassifierJob.of(classifier, methods)
     images = open_images(source)
     if export is not None:
-        _check_files(images)
+        images = _check_files(images)
     if os.path.exists(path) and not os.path.exists(path + _ROWS) and not options.get("overwrite"):
         raise OtptError(
             f"{path!r} exists and is not of a prediction job; choose another output, or start it again (--overwrite, "
@@ -162,10 +163,14 @@ def _write(path: str, ranked: Sequence[RankedImage], top: int | None) -> None:
     os.replace(unfinished, path)
 
 
-def _check_files(images: Iterable[Item]) -> None:
-    """Raise for images that Label Studio cannot show: members of shards, bytes in tables, objects in memory."""
-    name = next((image.id for image in images), "")
+def _check_files(images: Iterable[Item]) -> Iterable[Item]:
+    """Return the images; raise if Label Studio cannot show them: members of shards, bytes, objects in memory."""
+    first = next(iter(images), None)
+    if isinstance(images, Iterator) and first is not None:
+        images = chain([first], images)
+    name = "" if first is None else first.id
     if not (is_remote(name) or os.path.isfile(name)):
         raise OtptError(
             f"Label Studio shows files and addresses, and {name!r} is neither; export the images to files first."
         )
+    return images

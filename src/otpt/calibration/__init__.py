@@ -30,7 +30,6 @@ from otpt.calibration.logits import (
     probabilities,
     sals,
 )
-
 from otpt.calibration.operating_points import OperatingPoint, Point, operating_points
 
 __all__ = [

@@ -36,6 +36,8 @@ PENALTY, FREE_RANKS = 0.01, 5
 LEVELS = 20
 """Number of thresholds tested for a risk."""
 
+_LEAST_DIGITS = 4
+
 
 def conformal_scores(
     kind: str,
@@ -132,6 +134,18 @@ class RiskThreshold:
     def answers(self, confidence: float) -> bool:
         """Return whether an image with this confidence is answered."""
         return confidence > self.threshold
+
+    @property
+    def shown(self) -> str:
+        """The threshold rounded up to the fewest digits, four or more, that answer the same float32 confidences."""
+        if math.isinf(self.threshold):
+            return "0"
+        higher = float(np.nextafter(np.float32(self.threshold), np.float32(np.inf)))
+        for digits in range(_LEAST_DIGITS, 17):
+            text = f"{math.ceil(self.threshold * 10**digits) / 10**digits:.{digits}f}"
+            if float(text) < higher:
+                return text
+        return repr(self.threshold)
 
 
 @checked

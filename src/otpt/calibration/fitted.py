@@ -266,9 +266,18 @@ class Calibration(BaseModel):
 
     def check(self, facts: Mapping[str, object]) -> None:
         """Raise unless ``facts`` match the calibration; only names of model and method may differ."""
-        expected, actual = len(self.class_names), len(_class_names(facts))
+        expected, actual = self.class_names, _class_names(facts)
         if expected != actual:
-            raise OtptError(f"The calibration is for {expected} classes, not for these {actual}; remove it.")
+            what = f"{len(expected)} classes, not for these {len(actual)}"
+            if len(expected) == len(actual):
+                pairs = zip(expected, actual, strict=True)
+                ours, theirs = next(pair for pair in pairs if pair[0] != pair[1])
+                order = "in another order" if set(expected) == set(actual) else "with other names"
+                what = f"these {len(expected)} classes {order}: {ours!r}, not {theirs!r}"
+            raise OtptError(
+                f"The calibration is for {what}; use the same class list for both, such as --classes @FILE with 'otpt "
+                "calibrate' and here."
+            )
         stored, current = dict(_leaves(self.facts)), dict(_leaves(facts))
         differing = [key for key in {**stored, **current} if stored.get(key) != current.get(key)]
         if set(differing) - {"model.name", "method.name"}:

@@ -158,5 +158,3 @@ def shown_threshold(threshold: float, confidence: Floats) -> str:
         if int((confidence > float(text)).sum()) == count:
             return text
     return repr(threshold)
-
-

@@ -26,7 +26,8 @@ from cyclopts import (
 from cyclopts.config import Toml
 
 from otpt.cli.environment import install_hint
-from otpt.cli.pages import Page
+from otpt.cli.outputs import with_overwrite
+from otpt.cli.pages import Page, commands_with
 from otpt.cli.terminal import note
 from otpt.errors import OtptError
 from otpt.plugins import load_installed_plugins
@@ -79,7 +80,7 @@ def run_command(name: str, target: str, words: list[str]) -> int:
         try:
             command, arguments, _ = app.parse_args(words, exit_on_error=False, print_error=False)
         except CycloptsError as error:
-            raise OtptError(_sentence(error, name)) from None
+            raise OtptError(_sentence(error, name, words)) from None
         return command(*arguments.args, **arguments.kwargs) or 0
 
 
@@ -105,7 +106,7 @@ def make_app(name: str, target: str, help: str = "") -> App:
         suppress_keyboard_interrupt=False,
         config=_refuse_fractions,
     )
-    app.default(_function(name, target))
+    app.default(with_overwrite(_function(name, target)))
     return app
 
 
@@ -151,20 +152,32 @@ def _split_config(words: list[str]) -> tuple[list[str], str | None]:
     return [*words[:position], *after], file
 
 
-def _sentence(error: CycloptsError, name: str) -> str:
-    """Describe a wrong option in one line."""
+def _sentence(error: CycloptsError, name: str, words: list[str]) -> str:
+    """Describe a wrong option of a command, called with these words, in one line."""
     text = str(error)
     if isinstance(error, UnknownOptionError):
         text = _unknown_option(str(error.token.keyword or error.token.value), name) or text
     elif isinstance(error, MissingArgumentError) and error.argument and not error.argument.tokens:
-        text = f"{error.argument.name} is required."
+        unused = (word for word in error.unused_tokens or () if word.startswith("--"))
+        strange = next((word for word in unused if name not in commands_with(word.partition("=")[0])), None)
+        text = f"{error.argument.name} {'is required' if error.keyword is None else 'needs a value'}."
+        text = text if strange is None else _unknown_option(strange, name) or text
     elif isinstance(error, UnusedCliTokensError):
-        text = f"Unexpected argument: {' '.join(error.unused_tokens or ())}."
+        text = _unexpected(list(error.unused_tokens or ()), words)
     elif isinstance(error, ValidationError) and error.argument:
         value = " ".join(token.value for token in error.argument.tokens)
         text = f"Invalid value {value!r} for {error.argument.name}. {error.exception_message}"
     text = " ".join(text.split()).replace(f'Command "otpt {name}" parameter ', "")
     return f"{text} See 'otpt {name} --help'."
+
+
+def _unexpected(unused: list[str], words: list[str]) -> str:
+    """Describe words that no option takes; they may follow an option with one value."""
+    before = words[: words.index(unused[0])] if unused and unused[0] in words else []
+    option = next((word for word in reversed(before) if word.startswith("-")), None)
+    if option is not None and before[-1] != option and "=" not in option:
+        return f"{option} takes one value, {before[-1]!r}; {' '.join(unused)!r} is one too many."
+    return f"Unexpected argument: {' '.join(unused)}."
 
 
 def _unknown_option(word: str, command: str) -> str | None:
@@ -179,7 +192,13 @@ def _unknown_option(word: str, command: str) -> str | None:
     if option.removeprefix("--") in _method_inputs():
         return f"Unknown option: {option}; write --set {option.removeprefix('--')}=…"
     reason = _why_no_option(option.removeprefix("--").replace("-", "_"), command)
-    return None if reason is None else f"Unknown option: {option}; {reason}."
+    if reason is not None:
+        return f"Unknown option: {option}; {reason}."
+    others = [other for other in commands_with(option) if other != command]
+    if others:
+        listed = " and ".join(filter(None, [", ".join(others[:-1]), others[-1]]))
+        return f"Unknown option: {option}; it belongs to {listed}."
+    return None
 
 
 def _why_no_option(field: str, command: str) -> str | None:

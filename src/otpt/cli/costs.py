@@ -22,8 +22,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
+from otpt.backbones import pocket, pocket_photo
 from otpt.backbones.known_models import ALL_TOKENS, WITHOUT_PADDING, texts_of
-from otpt.backbones.pocket import CONFIG
 from otpt.errors import OtptError, unknown
 from otpt.methods import Method
 from otpt.prompts import MEMORY_BUDGET
@@ -31,6 +31,7 @@ from otpt.threads import available_threads, one_thread
 from otpt.views import Preprocessing, ViewRecipe, make_views
 
 HERE = "here"
+_EMBEDDED = {"pocket": pocket, "pocket-photo": pocket_photo}
 ACHIEVED = 0.5
 """Fraction of a GPU's published peak that is assumed to be reached."""
 GPU_CORES = 8
@@ -99,9 +100,16 @@ class Counts(NamedTuple):
 @cache
 def count_model(spec: str) -> Counts:
     """Count the operations of both towers on tensors without data."""
-    config = CONFIG["model_cfg"] if spec == "pocket" else open_clip.get_model_config(spec.split("/")[0])
+    embedded = _EMBEDDED.get(spec)
+    if embedded is None:
+        config = open_clip.get_model_config(spec.split("/")[0])
+    else:
+        embedded.register_trunk()
+        config = embedded.CONFIG["model_cfg"]
     if config is None:
-        raise OtptError(f"The architecture {spec!r} is not known; expected pocket, or a name of open_clip: ViT-B-16.")
+        raise OtptError(
+            f"The architecture {spec!r} is not known; expected {', '.join(_EMBEDDED)} or a name of open_clip."
+        )
     texts = texts_of(config)
     if texts == WITHOUT_PADDING:
         raise OtptError(f"The text tower of {spec!r} is on the Hugging Face hub, so its operations are not known here.")

@@ -56,10 +56,13 @@ def decide(
     /,
     *,
     risks: Annotated[
-        tuple[float, ...], o.option("fractions of errors that are accepted among the answered images", "--risks", "--risk")
+        tuple[float, ...],
+        o.option("fractions of errors that are accepted among the answered images", "--risks", "--risk"),
     ] = RISKS,
     guarantee: Annotated[float, o.option("probability with which a guaranteed threshold holds")] = 0.95,
-    figure: Annotated[Path | None, o.figure("risk against coverage with the thresholds: .png, .svg, .pdf", "--figure")] = None,
+    figure: Annotated[
+        Path | None, o.figure("risk against coverage with the thresholds: .png, .svg, .pdf", "--figure")
+    ] = None,
     format: Format = None,
     out: Annotated[Path | None, o.out("file: .md, .csv, .tex, .json or .txt")] = None,
     truth: TruthOptions = TruthOptions(),

@@ -1,4 +1,4 @@
-"""``otpt demo``: four methods on the embedded model and bench, no download."""
+"""``otpt demo``: four methods on emoji, and three photographs, with the embedded models; no download."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Annotated
 
 from otpt import evaluation
+from otpt.backbones.sources import DRAWINGS, PHOTOGRAPHS
+from otpt.classifier import load
 from otpt.cli import options as o
 from otpt.cli.terminal import command_line, print_table, say, terminal_width
-from otpt.data import load_dataset
+from otpt.data import load_dataset, photograph
 from otpt.evaluation import Evaluation, Progress, duration
 from otpt.methods import DEFAULT_METHOD, Protocol, get_methods
 from otpt.report import compare_methods, evaluation_table, open_results, ranked
@@ -19,10 +21,22 @@ from otpt.report.page import make_page, write_page
 from otpt.workers import local_pool
 
 BASE = "zero-shot"
-BACKBONE = "pocket"
+BACKBONE = DRAWINGS
 DATASETS = ("emoji/animals", "emoji/food", "emoji/travel", "emoji/line")
 SHARD_SIZE = 20  # small, so that both processes have something to do until the end
 TITLE = "Emoji by an artist the model has not seen"
+
+PHOTOGRAPH_CLASSES = {
+    "cat": ("cat", "dog", "fox", "rabbit", "tiger", "lion", "horse", "bear", "raccoon", "squirrel"),
+    "coffee": (
+        "cup of coffee", "cup of tea", "bowl of soup", "glass of beer", "plate", "teapot", "spoon", "cake",
+        "bottle of wine", "ice cream",
+    ),
+    "rocket": (
+        "rocket", "airplane", "helicopter", "lighthouse", "tower", "fireworks", "volcano", "ship", "candle", "crane",
+    ),
+}  # fmt: skip
+"""Ten plausible classes of each photograph; the first is correct."""
 
 
 def demo(
@@ -35,7 +49,8 @@ def demo(
     threads: o.Threads = None,
 ) -> int:
     """Evaluate zero-shot, TPT, O-TPT and the default method with the embedded model on three sets of emoji and on line
-    art; print the averages, draw reliability diagrams, and make a page with everything else.
+    art; print the averages, draw reliability diagrams, and make a page with everything else. Then classify three
+    photographs with the embedded model of photographs.
 
     otpt demo
     otpt demo --methods o-tpt c-tpt --images 200 --out my-demo
@@ -68,14 +83,26 @@ def demo(
     best = next((name for name in ranked(results, "debiased_ece") if name != BASE), None)
     if best is not None:
         print(textwrap.fill(compare_methods(results, best, BASE)[-1].conclusion, width))
-    save(draw("reliability", results), out / "reliability.png")
+    save(draw("pooled", results), out / "reliability.png")
     write_page(out / "report.html", make_page(results, title=TITLE, command=command_line()))
-    print(f"\nThis took {duration(result.seconds)}. Where to go next:")
+    _classify_photographs()
+    print(f"\nThe comparison took {duration(result.seconds)}. Where to go next:")
     steps = [
-        (f"  {out / 'reliability.png'}", "reliability diagrams"),
+        (f"  {out / 'reliability.png'}", "whether confidences are true, over all sets"),
         (f"  {out / 'report.html'}", "each set, tests, images where methods disagree"),
         (f"  otpt compare {out / 'run'}", "paired tests of two methods"),
     ]
     print_table(("", ""), steps, names=2)
-    print("  otpt predict IMAGE --classes NAME NAME … --backbone ViT-B-16/openai")
+    print("  otpt predict IMAGE --classes NAME NAME … --backbone pocket-photo")
     return 0
+
+
+def _classify_photographs() -> None:
+    print(f"\nPhotographs with {PHOTOGRAPHS!r}, method {DEFAULT_METHOD}, ten classes each:", flush=True)
+    classifier = load(PHOTOGRAPHS, DEFAULT_METHOD, device="cpu")
+    rows = []
+    for name, classes in PHOTOGRAPH_CLASSES.items():
+        classifier.set_classes(classes)
+        answers = classifier.predict(photograph(name)).top(3)
+        rows.append((f"{name}.jpg", *(f"{label} {probability:.2f}" for label, probability in answers)))
+    print_table(("photograph", "first", "second", "third"), rows, names=4)

@@ -14,13 +14,14 @@ from otpt import evaluation
 from otpt.backbones import Backbone
 from otpt.cli import options as o
 from otpt.cli.labels import FILES, show_labels
+from otpt.cli.outputs import refuse_existing
 from otpt.cli.summaries import INCOMPLETE, frame_rows, print_summary
 from otpt.cli.terminal import Stopped, command_line, note, print_json, say
 from otpt.data import Dataset, FeatureDataset, classes_without_images, find_entry
 from otpt.errors import OtptError
-from otpt.evaluation import Evaluation, EvaluationSystem, Execution, Progress, Result, duration, sweep_method
+from otpt.evaluation import Evaluation, EvaluationSystem, Execution, Progress, Result, duration
 from otpt.evaluation.request import DEFAULT_METHODS
-from otpt.evaluation.sweeps import IMAGENET_80, parse_values, read_templates, template_prompt
+from otpt.evaluation.sweeps import IMAGENET_80, read_templates, template_prompt
 from otpt.methods import MULTI_LABEL, Method, preparer_of
 from otpt.prompts import Prompt
 from otpt.report import open_results
@@ -31,6 +32,13 @@ _FILES = (".json", ".jsonl", ".csv", ".tsv", ".parquet", ".html", ".txt")
 Datasets = Annotated[
     str,
     o.option("names of 'otpt datasets', class folders, .csv or .parquet tables, tar shards", metavar="DATASET"),
+]
+Sweep = Annotated[
+    tuple[str, ...],
+    o.option(
+        "each method with all combinations of values: views=8,32 lambda=1,6,18; with calibrations also coverage, risk …",
+        metavar="NAME=V,V",
+    ),
 ]
 RunFolder = Annotated[Path | None, o.out("run folder (default: runs/…, named after the command)", "RUN")]
 
@@ -139,6 +147,8 @@ def evaluate(
             "DATASET is a table with the columns path and labels (by semicolons); --out may be .csv, .json or .html"
         ),
     ] = False,
+    sweep: Sweep = (),
+    overwrite: Annotated[bool, o.option("with --multi-label, replace the file of --out")] = False,
     options: EvaluationOptions = EvaluationOptions(),
     decision: o.DecisionOptions = o.DecisionOptions(),
 ) -> int:
@@ -148,13 +158,20 @@ def evaluate(
     otpt evaluate emoji/food --backbone pocket --methods zero-shot o-tpt
     otpt evaluate dtd pets --data ~/data --seeds 0 1 2 --out runs/two
     otpt evaluate my-images/ --classes @names.txt --limit 500 --json
+    otpt evaluate dtd --data ~/data --methods zero-shot o-tpt --sweep views=8,32 lambda=1,6,18
     """
     multi_label = multi_label or options.data.asks_one_class()
     default = (MULTI_LABEL,) if multi_label else DEFAULT_METHODS
     chosen = options.method.methods(methods or default)
+    writes_file = multi_label and out is not None and out.suffix.lower() in FILES
+    if writes_file and out is not None and not overwrite:
+        refuse_existing(iter([out]))
+    elif overwrite and not writes_file:
+        raise OtptError("--overwrite is for the file of --out with --multi-label; a run folder is continued.")
+    changes = {"sweep": sweep} if sweep else {}
     if multi_label:
-        return _evaluate_labels(datasets, chosen, out, options, decision)
-    result = options.evaluate(datasets, chosen, out=out, decision=decision)
+        return _evaluate_labels(datasets, chosen, out, options, decision, changes)
+    result = options.evaluate(datasets, chosen, out=out, decision=decision, changes=changes)
     return print_result(result, as_json=options.run.json)
 
 
@@ -164,13 +181,14 @@ def _evaluate_labels(
     out: Path | None,
     options: EvaluationOptions,
     decision: o.DecisionOptions,
+    changes: Mapping[str, object],
 ) -> int:
     """Evaluate several labels per image, and print or write the metrics of all labels and of each."""
     file = out if out is not None and out.suffix.lower() in FILES else None
     if file is not None and (file.is_dir() or not file.absolute().parent.is_dir()):
         raise OtptError(f"Cannot write {str(file)!r}; expected a new file in an existing folder.")
     folder = out if file is None else None
-    result = options.evaluate(datasets, methods, out=folder, decision=decision, multi_label=True)
+    result = options.evaluate(datasets, methods, out=folder, decision=decision, multi_label=True, changes=changes)
     show_labels([result.run], out=file, as_json=options.run.json, title=", ".join(datasets))
     if not options.run.json:
         print(f"\nRows and metrics are in {str(result.run.folder)!r}.")
@@ -180,30 +198,33 @@ def _evaluate_labels(
 def sweep(
     *datasets: Datasets,
     methods: Annotated[tuple[str, ...], o.methods("methods to vary")] = ("o-tpt",),
+    sweep: Sweep = (),
     prompts: Annotated[
         o.Several, o.option("sentences with {} or words before the class name, @FILE, or imagenet-80", metavar="TEXT")
     ] = None,
     out: RunFolder = None,
     options: EvaluationOptions = EvaluationOptions(),
+    decision: o.DecisionOptions = o.DecisionOptions(),
 ) -> int:
-    """Run methods under all combinations of settings (--set lambda=0,1,2,6,18,54) and under many prompts. Images are
-    encoded once, and gradients are shared. 'otpt plot sweep RUN' draws a metric against a setting.
+    """Run methods under all combinations of values, and under many prompts. Images are encoded once, and gradients are
+    shared. 'otpt plot sweep RUN' draws a metric against a setting, 'otpt plot heatmap RUN' against two, and 'otpt table
+    RUN --layout sweep' prints them.
 
-    otpt sweep dtd --data ~/data --set lambda=0,6,18 steps=1,2
+    otpt sweep dtd --data ~/data --sweep views=8,32 lambda=0,6,18
     otpt sweep emoji/food --backbone pocket --prompts imagenet-80
     """
     if options.method.prompt is not None:
         raise OtptError("--prompt was given to a sweep; write --prompts.")
-    values = parse_values(options.method.set)
-    if not values and prompts is None:
-        raise OtptError("Nothing to sweep over: give values after --set, such as lambda=0,1,2,6, or --prompts @FILE.")
-    variants = []
-    for method in o.MethodOptions(plugin=options.method.plugin).methods(methods):
-        variants += sweep_method(method, values)
-    changes: dict[str, object] = {}
+    several = next((word for word in options.method.set if "," in word), None)
+    if several is not None:
+        raise OtptError(f"--set was given {several!r}, which sets one value; write --sweep {several}.")
+    if not sweep and prompts is None:
+        raise OtptError("Nothing to sweep over: give values after --sweep, such as lambda=0,1,2,6, or --prompts @FILE.")
+    changes: dict[str, object] = {"sweep": sweep} if sweep else {}
     if prompts is not None:
-        changes = {"prompts": [prompt for word in prompts for prompt in _prompts(word)], "all_tokens": True}
-    result = options.evaluate(datasets, variants, out=out, changes=changes)
+        changes |= {"prompts": [prompt for word in prompts for prompt in _prompts(word)], "all_tokens": True}
+    chosen = options.method.methods(methods)
+    result = options.evaluate(datasets, chosen, out=out, decision=decision, changes=changes)
     return print_result(result, as_json=options.run.json)
 
 

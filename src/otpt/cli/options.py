@@ -31,6 +31,7 @@ from otpt import backbones, data
 from otpt.backbones import Backbone
 from otpt.calibration import read_calibration
 from otpt.classifier import read_records
+from otpt.cli.outputs import NEW_FILE
 from otpt.cli.terminal import note
 from otpt.data import ClassList, Dataset
 from otpt.decision import Decision
@@ -99,7 +100,7 @@ def seeds(help: str) -> Parameter:
 
 def out(help: str, metavar: str = "FILE", *suffixes: str) -> Parameter:
     """Return the option ``--out`` for a file with one of the suffixes, or a folder if ``metavar`` is not FILE."""
-    checks = (validators.Path(dir_okay=False, ext=suffixes), check_folder) if metavar == "FILE" else ()
+    checks = (validators.Path(dir_okay=False, ext=suffixes), check_folder, NEW_FILE) if metavar == "FILE" else ()
     return option(help, "--out", "-o", metavar=metavar, validator=checks)
 
 
@@ -112,6 +113,12 @@ def check_folder(_type: type, value: Path | tuple[Path, ...] | None) -> None:
             raise ValueError(f"{str(nearest)!r} is not a folder.")
 
 
+def check_exists(_type: type, value: Path | None) -> None:
+    """Fail before any work if a folder that is read does not exist."""
+    if value is not None and not value.expanduser().is_dir():
+        raise ValueError(f"There is no folder {str(value)!r}.")
+
+
 def file_or_folder(help: str) -> Parameter:
     """Return the option ``--out`` for a local or remote file or folder, as text."""
     return option(help, "--out", "-o", metavar="FILE")
@@ -119,7 +126,8 @@ def file_or_folder(help: str) -> Parameter:
 
 def figure(help: str, *names: str) -> Parameter:
     """Return an option for the file of a figure."""
-    return option(help, *names, metavar="FILE", validator=validators.Path(dir_okay=False, ext=("png", "svg", "pdf")))
+    check = validators.Path(dir_okay=False, ext=("png", "svg", "pdf"))
+    return option(help, *names, metavar="FILE", validator=(check, check_folder, NEW_FILE))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,7 +223,7 @@ Classes = Annotated[
 ]
 Name = Annotated[str, option("a data set as for 'otpt evaluate'", metavar="DATASET")]
 Runs = Annotated[Path, option("run folders", metavar="RUN")]
-Data = Annotated[Path | None, option("folder with the data sets", metavar="ROOT")]
+Data = Annotated[Path | None, option("folder with the data sets", metavar="ROOT", validator=check_exists)]
 Column = Annotated[
     str | None,
     option("column of tables that holds bytes, paths or addresses of images (default: by name)", metavar="NAME"),
@@ -417,9 +425,9 @@ class DecisionOptions(Options):
             threshold = calibrated.threshold
             if threshold is not None:
                 note(
-                    f"{path}: answers above a confidence of {max(threshold.threshold, 0.0):.4f} are wrong at most "
-                    f"{threshold.risk:g} of the time, with probability {threshold.guarantee:g}; "
-                    f"{threshold.answered} of {threshold.labels} labelled images are answered."
+                    f"{path}: images with uncalibrated_confidence > {threshold.shown}, the confidence before the "
+                    f"calibration, are answered; at most {threshold.risk:g} of the answers are wrong, with probability "
+                    f"{threshold.guarantee:g}; {threshold.answered} of {threshold.labels} labelled images are answered."
                 )
             if calibrated.mondrian and calibrated.always_in:
                 note(
@@ -448,6 +456,14 @@ class DataOptions(Options):
 
     def load(self, spec: str, *, multi_label: bool = False) -> Dataset:
         """Load a data set, or a table of images with several labels."""
+        dataset = self._load(spec, multi_label=multi_label)
+        source = dataset.classes_from
+        if source:
+            note(f"{dataset.name}: {len(dataset.class_names)} classes, from the {source}; --classes @FILE names others")
+        return dataset
+
+    def _load(self, spec: str, *, multi_label: bool) -> Dataset:
+        """Load a data set without notes."""
         path = Path(spec).expanduser()
         if multi_label and path.is_file() and data.is_label_studio(path):
             return data.label_studio_dataset(path, read_classes(self.classes), root=self.data, multi_label=True)

@@ -41,6 +41,18 @@ def stored_page(command: str) -> Page | None:
     return pages.get(command)
 
 
+def commands_with(option: str) -> list[str]:
+    """Return the built-in commands that have an option, by its stored spelling."""
+    pages: dict[str, Page] = json.loads(FILE.read_text(encoding="utf-8"))
+    return [command for command, page in pages.items() if option in _options(page)]
+
+
+def _options(page: Page) -> set[str]:
+    """Return the names of the options of a page."""
+    spellings = [spelling for options in page["groups"].values() for spelling, _ in options]
+    return {name.split()[0] for spelling in spellings for name in spelling.split(", ") if name.startswith("-")}
+
+
 def print_page(page: Page, *, complete: bool) -> None:
     """Print the usage, examples and options of a command; without ``complete``, only the most used options."""
     width = help_width()

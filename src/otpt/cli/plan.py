@@ -24,9 +24,14 @@ def plan(
     ] = None,
     methods: o.Methods = None,
     seeds: o.Seeds = None,
-    backbone: Annotated[str, o.option("an open_clip architecture, or pocket")] = o.DEFAULT_BACKBONE,
+    backbone: Annotated[str, o.option("an open_clip architecture, pocket or pocket-photo")] = o.DEFAULT_BACKBONE,
     views: Annotated[int, o.setting(Protocol, "views")] = 64,
-    device: Annotated[str, o.option("here, or a GPU such as a100; a wrong name lists all", metavar="NAME")] = "here",
+    device: Annotated[
+        str | None,
+        o.option(
+            "here, or a GPU such as a100; a wrong name lists all (default: here; with 'predict': all)", metavar="NAME"
+        ),
+    ] = None,
     half: Annotated[bool, o.option("half precision on GPUs")] = False,
     json: o.Json = False,
 ) -> int:
@@ -39,15 +44,21 @@ def plan(
     if not what:
         raise OtptError("Nothing to plan: give data sets, such as 'dtd cars', or: predict N --classes C.")
     chosen = get_methods(methods or [DEFAULT_METHOD])
+    if device is not None and device not in (HERE, *GPUS):
+        raise unknown("device", device, (HERE, *GPUS))
     if what[0] == "predict":
         images, count = _predict_size(what, classes)
         sizes = [("images", images, count, True)]
-        devices = (HERE, *GPUS)
+        devices = (HERE, *GPUS) if device is None else (device,)
         view_counts = tuple(dict.fromkeys((1, views, 64)))
     else:
+        if classes is not None:
+            raise OtptError("--classes was given, but data sets have their own; it is for: otpt plan predict N.")
         sizes = _datasets(what)
-        devices = (device,)
+        devices = (device or HERE,)
         view_counts = (views,)
+    if half and devices == (HERE,):
+        raise OtptError("--half is for GPUs; name one with --device, such as --device a100.")
     rows = []
     cells = []
     for name, images, count, augmix in sizes:

@@ -21,7 +21,7 @@ from otpt.report import ResultKey, Results
 from otpt.report.figures import draw, draw_similarity, figure_names, pairwise_cosines, save, styled
 
 SIMILARITY = "similarity"
-_USED_BY = {"sweep": ("metric", "setting"), "templates": ("best",)}
+_USED_BY = {"sweep": ("metric", "setting"), "heatmap": ("metric",), "templates": ("best",)}
 """Options that only one kind of figure has."""
 
 
@@ -29,7 +29,7 @@ _USED_BY = {"sweep": ("metric", "setting"), "templates": ("best",)}
 class FigureOptions(o.Options):
     """Options of single kinds of figures."""
 
-    metric: Annotated[str | None, o.option("'sweep': metric to draw (default: ece)", metavar="NAME")] = None
+    metric: Annotated[str | None, o.option("'sweep', 'heatmap': metric to draw (default: ece)", metavar="NAME")] = None
     setting: Annotated[str | None, o.option("'sweep': setting to draw it against (default: the first)")] = None
     best: Annotated[int | None, o.option("'templates': number of the most accurate to mark (default: 10)")] = None
 
@@ -55,7 +55,10 @@ class SimilarityOptions(o.Options):
 
 
 def plot(
-    kind: Annotated[str, o.option("reliability, pareto, sweep, similarity …; a wrong name lists all", metavar="KIND")],
+    kind: Annotated[
+        str,
+        o.option("reliability, pooled, overview, sweep, heatmap, similarity …; a wrong name lists all", metavar="KIND"),
+    ],
     /,
     *runs: o.Runs,
     out: Annotated[Path, o.figure("the figure: .png, .svg or .pdf", "--out", "-o")],

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from otpt import bulk
+from otpt.backbones.sources import DRAWINGS, PHOTOGRAPHS
 from otpt.bulk import (
     Answer,
     ClassifierJob,
@@ -27,10 +28,11 @@ from otpt.cli import options as o
 from otpt.cli.answers import TOP, BestClasses, JsonLines, OneLineEach, Printer, Silent
 from otpt.cli.terminal import note, plural, say, show
 from otpt.data import ClassList, open_source
-from otpt.data.sources import Source
+from otpt.data.sources import FeatureRow, Source
 from otpt.decision import Decision
 from otpt.errors import OtptError
 from otpt.escapes import file_name
+from otpt.images import is_colourful, open_image
 from otpt.methods import Task
 from otpt.prediction import Failure
 from otpt.views import ViewRecipe
@@ -248,6 +250,7 @@ def predict(
     task, protocol, records = method.read_records(class_list, {**question.keywords(), **decision.keywords()})
     plugins = PluginFiles(method.plugin)
     job = ClassifierJob(plugins, model.load, task, protocol, records, model.device, machine.threads)
+    _note_photographs(source, model.backbone)
     pool = machine.open_pool(model.device, inline=output.explain)
     job = bulk.fit_job(job, source, pool)
     if output.explain and (source.has_features or not pool.inline):
@@ -262,6 +265,17 @@ def predict(
         _explain(classifier, source, _maps_folder(output.out))
     monitor.note_rejected(total - monitor.failed)
     return _say_failed(monitor.failed, total)
+
+
+def _note_photographs(source: Source, backbone: str) -> None:
+    """Tell users of the model of emoji about the model of photographs, if the first image may be a photograph."""
+    looked_at_twice = not (source.reads_standard_input or source.is_remote or source.has_features or source.datasets)
+    if backbone != DRAWINGS or not looked_at_twice:
+        return
+    with suppress(OtptError):  # reported with the predictions
+        first = next(iter(source))
+        if not isinstance(first, FeatureRow) and is_colourful(open_image(first.read())):
+            note(f"{DRAWINGS} knows emoji only; for photographs use --backbone {PHOTOGRAPHS}.")
 
 
 def _predict(source: Source, job: ClassifierJob, pool: Pool, output: OutputOptions, monitor: AnswerMonitor) -> int:

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter, validators
 
+from otpt.backbones.sources import EMBEDDED
 from otpt.cli import options as o
 from otpt.cli.terminal import note, show
 from otpt.data import ClassList, read_class_list
@@ -97,7 +98,7 @@ class ServiceOptions(o.Options):
 
     backbone: Annotated[
         tuple[str, ...], o.option("backbones, as SPEC or NAME=SPEC; the first is the default", metavar="SPEC")
-    ] = ("pocket",)
+    ] = EMBEDDED
     classes: Annotated[
         tuple[str, ...],
         o.option(

@@ -40,6 +40,7 @@ from otpt.data.own import (
     shard_dataset,
     table_dataset,
 )
+from otpt.data.photographs import photograph
 from otpt.data.preparing import prepare_imagenet, prepare_ucf101
 from otpt.data.registered import (
     CheckReport,
@@ -102,6 +103,7 @@ __all__ = [
     "list_datasets",
     "load_dataset",
     "open_source",
+    "photograph",
     "prepare_imagenet",
     "prepare_ucf101",
     "published_downloads",

@@ -30,13 +30,18 @@ _SWITCH = {"on": True, "true": True, "yes": True, "off": False, "false": False, 
 
 @dataclass(frozen=True)
 class ClassList:
-    """C classes in label order: their folders (or keys), their names, and the settings of the file."""
+    """C classes in label order: their folders (or keys), their names, and the settings of the file.
+
+    Attributes:
+        taken_from: what the classes were inferred from, "labels" or "folders"; "" for a list that somebody wrote.
+    """
 
     folders: tuple[str, ...]
     names: tuple[str, ...]
     prompt: str | None = None
     family: str | None = None
     augmix: bool | None = None
+    taken_from: str = ""
 
     def __len__(self) -> int:
         return len(self.folders)

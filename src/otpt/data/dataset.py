@@ -52,12 +52,14 @@ class Conventions:
         augmix: whether views use AugMix by default.
         prompt: default context.
         allow_duplicates: whether class names may be duplicate (ImageNet has two).
+        classes_from: what the classes were inferred from, "labels" or "folders"; "" for a list that somebody wrote.
     """
 
     family: str = "fine-grained"
     augmix: bool = True
     prompt: str = DEFAULT_PROMPT
     allow_duplicates: bool = False
+    classes_from: str = ""
 
     def __post_init__(self) -> None:
         if self.family not in FAMILIES:
@@ -129,6 +131,7 @@ class Dataset:
         self.augmix = conventions.augmix
         self.prompt = conventions.prompt
         self.allow_duplicates = conventions.allow_duplicates
+        self.classes_from = conventions.classes_from
         self.origin = origin
         self.variant = ""
         self.system: Mapping[str, Json] = {}

@@ -60,6 +60,7 @@ def own_dataset(
         family=classes.family or "fine-grained",
         augmix=True if classes.augmix is None else classes.augmix,
         prompt=classes.prompt or DEFAULT_PROMPT,
+        classes_from=classes.taken_from,
     )
     return Dataset(name, classes.names, ids, labels, images, conventions=conventions, origin=origin)
 
@@ -67,6 +68,11 @@ def own_dataset(
 def origin_of(path: str | Path) -> str:
     """Return the absolute path, recorded as the origin of user data."""
     return Path(os.path.abspath(Path(os.path.expanduser(path)))).as_posix()
+
+
+def name_of(folder: Path) -> str:
+    """Return the name of a folder as it was written: that of a link, not of its target."""
+    return Path(os.path.abspath(os.path.expanduser(folder))).name
 
 
 def resolve_labels(
@@ -85,7 +91,7 @@ def resolve_labels(
                 "give a file of class names, one per line in label order."
             )
         names = tuple(sorted(set(labels)))
-        classes = ClassList(names, names)
+        classes = ClassList(names, names, taken_from="labels")
     for form in (str, _plain):
         for keys in (classes.folders, classes.names):
             index = {form(key): label for label, key in enumerate(keys)}
@@ -109,9 +115,9 @@ def image_folder(folder: Path, classes: ClassList | None = None) -> Dataset:
     """
     refuse_saved(str(folder))
     if os.path.isfile(folder / LABELS):
-        return table_dataset(folder / LABELS, None, classes, name=folder.resolve().name)
+        return table_dataset(folder / LABELS, None, classes, name=name_of(folder))
     present = class_names(folder)
-    listed = classes or find_class_list(folder) or ClassList(present, present)
+    listed = classes or find_class_list(folder) or ClassList(present, present, taken_from="folders")
     labels = listed.index()
     strange = [name for name in present if name not in labels]
     if strange:
@@ -122,7 +128,7 @@ def image_folder(folder: Path, classes: ClassList | None = None) -> Dataset:
     images = labelled_images(folder, {name: label for name, label in labels.items() if name in present})
     files = tuple(file for file, _ in images)
     image_labels = [label for _, label in images]
-    name = folder.resolve().name
+    name = name_of(folder)
     return own_dataset(name, listed, files, image_labels, FilesBelow(folder, files), origin=origin_of(folder))
 
 
@@ -179,7 +185,7 @@ def label_table(file: Path, classes: ClassList | None = None, column: str | None
         assert classes is not None
         names = classes.names
         rows = _read_answers(table["label"].tolist(), names[0], file)
-    listed = classes or ClassList(names, names)
+    listed = classes or ClassList(names, names, taken_from="labels")
     if not listed.names:
         raise OtptError(f"The table {str(file)!r} has no label; name the classes with --classes.")
     label_sets = [tuple(np.flatnonzero(present).tolist()) for present in read_label_sets(rows, listed.names)]
@@ -459,7 +465,7 @@ def as_dataset(data: object, name: str | None = None) -> Dataset:
         files = tuple(_relative(str(Path(path).absolute()), root) for path, _ in samples)
         labels = [label for _, label in samples]
         images = FilesBelow(root, files)
-        return own_dataset(root.resolve().name, class_list, files, labels, images, origin=origin_of(root))
+        return own_dataset(name_of(root), class_list, files, labels, images, origin=origin_of(root))
     items = cast(LabelledItems, data)
     targets = getattr(data, "targets", None)
     labels = _item_labels(items) if targets is None else list(targets)

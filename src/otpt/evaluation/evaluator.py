@@ -15,7 +15,7 @@ from otpt.backbones import Backbone
 from otpt.calibration import Calibrated
 from otpt.data import Dataset, FeatureDataset
 from otpt.errors import OtptError
-from otpt.evaluation.request import CALIBRATED, DatasetPlan, Evaluation, each_once
+from otpt.evaluation.request import DatasetPlan, Evaluation, each_once
 from otpt.features.cache import FeatureCache
 from otpt.features.pipeline import EncodedImage, FeaturePipeline, ImageTask
 from otpt.methods import (
@@ -252,7 +252,7 @@ class Evaluator:
             calibrated = self._evaluation.calibration_of(method.name)
             if calibrated is None:
                 continue
-            uncalibrated = replace(method, name=method.name.removesuffix(CALIBRATED))
+            uncalibrated = replace(method, name=calibrated.calibration.method)
             for prompt, _ in columns(plan.tasks, plan.protocol, [method]):
                 task = task_of(plan, prompt, method)
                 calibrated.calibration.check(calibration_facts(self._backbone, task, plan.protocol, uncalibrated))

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from itertools import product
 from typing import ClassVar, Literal, NamedTuple, SupportsIndex
 
 import torch
-from pydantic import Field, InstanceOf, field_serializer, field_validator, model_validator
+from pydantic import Field, InstanceOf, TypeAdapter, field_serializer, field_validator, model_validator
 
 from otpt.calibration import Calibrated
 from otpt.data import Dataset, stratified
 from otpt.decision import Decision
 from otpt.errors import OtptError, unknown
+from otpt.evaluation.sweeps import VIEW_FIELDS, Value, applies, combinations, label_of, read_values, sweep_method
 from otpt.evaluation.systems import EvaluationSystem
 from otpt.files import Json
 from otpt.methods import (
@@ -35,6 +37,22 @@ from otpt.runs import folder_name
 DEFAULT_METHODS = ("zero-shot", "tpt", "c-tpt", "o-tpt")
 CALIBRATED = "+calibrated"
 """Suffix of a method's name in the results if a calibration file was used with it."""
+SWEPT_DECISION: Mapping[str, TypeAdapter[float | str | bool]] = {
+    **dict.fromkeys(("coverage", "risk", "guarantee"), TypeAdapter(float)),
+    "sets": TypeAdapter(str),
+    "mondrian": TypeAdapter(bool),
+}
+"""Fields of a decision that a sweep can vary for methods with a calibration."""
+_INSTEAD = {
+    "seed": "give several seeds (--seeds 0 1 2)",
+    "seeds": "give several seeds (--seeds 0 1 2)",
+    "prompt": "give several prompts (--prompts)",
+    "prompts": "give several prompts (--prompts)",
+    "methods": "give several methods (--methods)",
+    "method": "give several methods (--methods)",
+    "budget": "sweep over views",
+}
+"""What to do in place of a sweep over a field."""
 FROM_DATASET = ("dataset", "stream_length")
 """Fields of a protocol that each data set determines."""
 
@@ -79,6 +97,12 @@ class Evaluation(Frozen):
         default_factory=Decision,
         description="calibrations and what they are used for",
         json_schema_extra={**ELSEWHERE, NO_OPTION: "each of its fields has an option"},
+    )
+    sweep: Mapping[str, tuple[str | int | float | bool, ...]] = Field(
+        default_factory=dict,
+        description="values to sweep over, each method with all combinations: settings of methods, views, augmix, and "
+        "with calibrations coverage, risk …",
+        json_schema_extra=ELSEWHERE,
     )
     prompts: tuple[InstanceOf[Prompt], ...] | None = Field(
         None,
@@ -151,6 +175,11 @@ class Evaluation(Frozen):
         if len(whole) < len(seeds):
             raise OtptError(f"The seeds are {value!r:.80}; expected a list of whole numbers, such as [0, 1, 2].")
         return tuple(seed.__index__() for seed in whole)
+
+    @field_validator("sweep", mode="before")
+    @classmethod
+    def _read_sweep(cls, value: object) -> dict[str, tuple[Value, ...]]:
+        return read_values(value)
 
     @field_validator("prompts", mode="before")
     @classmethod
@@ -233,7 +262,45 @@ class Evaluation(Frozen):
 
     @cached_property
     def run_methods(self) -> Methods:
-        """Methods as named in the results: a method with a calibration file gets the suffix "+calibrated"."""
+        """Methods as named in the results.
+
+        A method with a calibration file gets the suffix "+calibrated", and those of a sweep their values.
+        """
+        return tuple(method for method, _ in self._run_methods)
+
+    def calibration_of(self, method: str) -> Calibrated | None:
+        """Return the calibration of a method by its name in the results, or None."""
+        return self._calibrations.get(method)
+
+    @cached_property
+    def _calibrations(self) -> dict[str, Calibrated]:
+        return {method.name: calibrated for method, calibrated in self._run_methods if calibrated is not None}
+
+    @cached_property
+    def _run_methods(self) -> list[tuple[Method, Calibrated | None]]:
+        """Methods as named in the results, each with its calibration."""
+        by_method = self._calibrations_by_method()
+        self._check_sweep(by_method)
+        methods: list[tuple[Method, Calibrated | None]] = []
+        for method in self.methods:
+            calibrated = by_method.get(method.name)
+            variants = sweep_method(method, self.sweep)
+            if calibrated is None:
+                methods += [(variant, None) for variant in variants]
+                continue
+            of_decision = {name: values for name, values in self.sweep.items() if name in SWEPT_DECISION}
+            for variant, values in product(variants, combinations(of_decision)):
+                label = variant.name.removeprefix(method.name).strip("[]")
+                labels = ",".join(filter(None, (label, label_of(values).strip("[]"))))
+                name = f"{method.name}{CALIBRATED}{f'[{labels}]' if labels else ''}"
+                decision = self.decision.with_calibrations([calibrated.calibration]).replace(
+                    **{field: SWEPT_DECISION[field].validate_python(value) for field, value in values.items()}
+                )
+                methods.append((replace(variant, name=name), decision.calibrated[0] if values else calibrated))
+        return methods
+
+    def _calibrations_by_method(self) -> dict[str, Calibrated]:
+        """Return the calibrations by method; raise for two of one method, and for unexpected methods."""
         names = [method.name for method in self.methods]
         calibrated = [each.calibration.method for each in self.decision.calibrated]
         for name in calibrated:
@@ -244,17 +311,29 @@ class Evaluation(Frozen):
                     f"The calibration was made for the method {name!r}, not for {', '.join(map(repr, names))}; name "
                     "that method, or leave the calibration out."
                 )
-        return tuple(
-            replace(method, name=method.name + CALIBRATED) if method.name in calibrated else method
-            for method in self.methods
-        )
+        return dict(zip(calibrated, self.decision.calibrated, strict=True))
 
-    def calibration_of(self, method: str) -> Calibrated | None:
-        """Return the calibration of a method by its name in the results, or None."""
-        for calibrated in self.decision.calibrated:
-            if calibrated.calibration.method + CALIBRATED == method:
-                return calibrated
-        return None
+    def _check_sweep(self, calibrated: Mapping[str, Calibrated]) -> None:
+        """Raise for what cannot be swept, or has no effect on any method."""
+        named = ", ".join(method.name for method in self.methods)
+        for name in self.sweep:
+            field = name.replace("-", "_")
+            if any(applies(method, name) for method in self.methods):
+                continue
+            if name in SWEPT_DECISION:
+                if not calibrated:
+                    raise OtptError(f"The sweep is over {name}, which needs a calibration; pass one (--calibration).")
+            elif name in VIEW_FIELDS:
+                raise OtptError(f"The sweep is over {name}, but none of {named} uses several views; leave it out.")
+            elif field in _INSTEAD:
+                raise OtptError(f"A sweep over {name} is not possible; {_INSTEAD[field]}.")
+            elif field in (*self.keywords(), *Task.keywords()):
+                raise OtptError(
+                    f"All rows of a run share {name}; make a run for each value, and give 'otpt table' or 'otpt plot' "
+                    "both runs."
+                )
+            else:
+                self.methods[0].override({name: self.sweep[name][0]})  # raises with the settings that there are
 
     def variants(self, dataset: Dataset) -> list[Dataset]:
         """Return the variants in which a data set is evaluated, usually only itself."""

@@ -58,7 +58,9 @@ class Fpp(Init):
     fpp_words: str = Field("a photo of a", description="prompt whose text features the context is aligned with")
     fpp_tokens: int = Field(4, ge=1, description="length of a randomly initialised context")
     fpp_start_variance: float = Field(0.02, ge=0, allow_inf_nan=False, description="variance of a random init")
-    fpp_noises: Annotated[int, Multiplies("texts")] = Field(4, ge=1, description="number of noisy copies of all texts per step")
+    fpp_noises: Annotated[int, Multiplies("texts")] = Field(
+        4, ge=1, description="number of noisy copies of all texts per step"
+    )
     fpp_context_variance: float = Field(
         0.005, ge=0, allow_inf_nan=False, description="variance of noise on the context"
     )
@@ -208,7 +210,15 @@ def pretrain(
     sizes = {"tokens": len(context), "length": tokens.ids.shape[1], "width": context.shape[1]}
     optimiser = torch.optim.AdamW([context], weight_decay=fpp.fpp_weight_decay)
     title = f"FPP, {len(names)} classes"
-    for step in tqdm(cancellable_loop(range(fpp.fpp_steps)), total=fpp.fpp_steps, desc=title, unit="step", delay=10, leave=False, disable=None):
+    for step in tqdm(
+        cancellable_loop(range(fpp.fpp_steps)),
+        total=fpp.fpp_steps,
+        desc=title,
+        unit="step",
+        delay=10,
+        leave=False,
+        disable=None,
+    ):
         on_context, on_others = draw_noise(fpp.fpp_seed, step, noises=fpp.fpp_noises, **sizes)
         on_context = (math.sqrt(fpp.fpp_context_variance) * on_context).to(context)
         on_others = (math.sqrt(fpp.fpp_token_variance) * on_others).to(context)

@@ -343,13 +343,11 @@ class TextFeatures:
         """Return the text features of a tensor or array (C, D), or text features."""
         if isinstance(value, cls):
             return value
-        if isinstance(value, np.ndarray):
-            value = torch.from_numpy(value)
-        if not isinstance(value, Tensor):
+        if not isinstance(value, (Tensor, np.ndarray)):
             raise OtptError(
                 f"The text features are {_short(value)}; expected a tensor or an array of shape (classes, dimensions)."
             )
-        return cls(value)
+        return cls(to_tensor(value, "text features", "floats"))
 
     def to_json(self) -> Json:
         """Return the digest of the features."""

@@ -192,9 +192,7 @@ def compare_methods(
     Returns:
         A comparison for each data set, and one over all if there are several.
     """
-    return compare_with_others(
-        results, a, [b], datasets=datasets, prompt=prompt, resamples=resamples, level=level
-    )
+    return compare_with_others(results, a, [b], datasets=datasets, prompt=prompt, resamples=resamples, level=level)
 
 
 def compare_with_others(

@@ -97,16 +97,14 @@ class Table:
         cells = self.cells
         marks = {
             f"{best}: best": cells["best"].astype(bool),
-            f"{TIE}: may differ from the best by chance (paired bootstrap over images, p ≥ 0.05)": cells["tie"].astype(
-                bool
-            ),
+            f"{TIE}: may differ from it by chance (tests on the same images, p ≥ 0.05)": cells["tie"].astype(bool),
             "±: standard deviation over seeds": cells["deviation"].notna(),
         }
         words = [words for words, is_marked in marks.items() if is_marked.any()]
         sentences = [f"{'; '.join(words)}."] if words else []
         below_zero = cells["best"].astype(bool) & (cells["metric"] == "debiased_ece") & (cells["value"] < 0)
         if below_zero.any():
-            sentences.append("A debiased ECE below 0 counts as 0, no calibration error, so that several can be best.")
+            sentences.append("A debiased ECE below 0 counts as 0, so several can be best.")
         return sentences
 
     def to_text(self, width: int | None = None) -> str:

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
 from otpt.errors import OtptError, unknown
-from otpt.metrics import get_metric
+from otpt.metrics import METRICS, get_metric
 from otpt.metrics.bootstrap import check_level
 from otpt.plugins import PLUGINS, load_installed_plugins, restorable
-from otpt.report.formats import Table
+from otpt.report.formats import Table, number_text
 from otpt.report.results import Results, check_names
-from otpt.report.selection import all_groups, choose
+from otpt.report.selection import all_groups, choose, plain_methods, swept_settings
 from otpt.report.tables import interval_note, make_cells, progress_notes, uneven_notes
 
 _Entry = TypeVar("_Entry")
@@ -106,7 +106,67 @@ class PlainLayout(Layout):
         return [Table("plain", "Accuracy and calibration", cells, notes=tuple(notes), level=selection.level)]
 
 
-_LAYOUTS: dict[str, Layout] = restorable({"plain": PlainLayout()})
+class SweepLayout(Layout):
+    """The values of a sweep: one setting as lines, the other one or the metrics as columns."""
+
+    metrics = ("accuracy", "ece")
+
+    def tables(self, results: Results, selection: Selection) -> list[Table]:
+        """Return a table of each swept method and data set, for two settings one of each metric."""
+        metrics = selection.metric_names(self.metrics)
+        datasets = check_names("data set", selection.datasets, results.datasets)
+        methods = check_names("method", selection.methods, results.methods)
+        swept = swept_settings(methods)
+        settings = [name for name in swept if name not in ("method", "base", "label") and swept[name].nunique() > 1]
+        if not settings:
+            raise OtptError("The runs hold no sweep; make one with 'otpt sweep … --sweep views=8,32 lambda=1,6,18'.")
+        chosen = choose(results, datasets, list(swept["method"]), selection.prompt)
+        cells = make_cells(chosen, all_groups(chosen), metrics, level=selection.level)
+        baselines = _baselines(results, datasets, plain_methods(methods), metrics, selection.prompt)
+        notes = [*progress_notes(chosen), *([interval_note(selection.level)] if selection.level is not None else [])]
+        tables: list[Table] = []
+        row, column, *further = [*settings, ""] if len(settings) == 1 else settings
+        for keys, variants in swept.groupby(["base", *further], sort=False, dropna=False):
+            variants = variants.dropna(subset=[name for name in (row, column) if name])
+            named = cells.merge(variants, on="method").sort_values([name for name in (row, column) if name])
+            fixed = [keys[0], *(f"{name}={value}" for name, value in zip(further, keys[1:], strict=True))]
+            for dataset, of_dataset in named.groupby("dataset", sort=False):
+                title = f"{', '.join(map(str, fixed))} on {dataset}"
+                of_baselines = baselines.get(str(dataset), [])
+                lines = of_dataset.assign(**{name: of_dataset[name].map(_value_text) for name in settings})
+                if not column:
+                    tables.append(
+                        Table("sweep", title, lines, (row,), "metric", (*notes, *of_baselines), selection.level)
+                    )
+                    continue
+                for metric in metrics:
+                    of_metric = lines[lines["metric"] == metric].assign(**{column: f"{column}=" + lines[column]})
+                    heading = f"{METRICS[metric].heading}, {title}"
+                    marks = (*notes, *(note for note in of_baselines if note.startswith(METRICS[metric].heading)))
+                    tables.append(Table("sweep", heading, of_metric, (row,), column, marks, selection.level))
+        return tables
+
+
+def _baselines(
+    results: Results, datasets: Sequence[str], methods: Sequence[str], metrics: Sequence[str], prompt: str | None
+) -> dict[str, list[str]]:
+    """Return notes on each metric of the methods that are not swept, by data set."""
+    if not methods:
+        return {}
+    chosen = choose(results, datasets, methods, prompt)
+    cells = make_cells(chosen, all_groups(chosen), metrics)
+    notes: dict[str, list[str]] = {}
+    for (dataset, metric), column in cells.groupby(["dataset", "metric"], sort=False):
+        words = [f"{cell['method']} {number_text(cell)}" for cell in column.to_dict("records")]
+        notes.setdefault(dataset, []).append(f"{METRICS[metric].heading} of {', '.join(words)}.")
+    return notes
+
+
+def _value_text(value: object) -> str:
+    return f"{value:g}" if isinstance(value, (int, float)) else str(value)
+
+
+_LAYOUTS: dict[str, Layout] = restorable({"plain": PlainLayout(), "sweep": SweepLayout()})
 _REFERENCES: dict[str, Reference] = restorable({})
 _DEFAULTS: dict[str, str] = restorable({"layout": "plain"})
 

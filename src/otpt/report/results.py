@@ -18,7 +18,7 @@ import pandas as pd
 
 from otpt.data.dataset import is_own
 from otpt.errors import OtptError, unknown
-from otpt.methods import Protocol
+from otpt.report.side_by_side import display_names
 from otpt.runs import DatasetConfig, Rows, Run, results_frame, short_table
 from otpt.runs.config import differences
 
@@ -55,8 +55,17 @@ class Results:
         whole: the results that these were selected from by :meth:`narrow`, else these.
     """
 
-    def __init__(self, runs: Sequence[Run], frame: pd.DataFrame, *, n_bins: int, side: str) -> None:
+    def __init__(
+        self,
+        runs: Sequence[Run],
+        frame: pd.DataFrame,
+        *,
+        n_bins: int,
+        side: str,
+        stored: Mapping[tuple[str, str], str] | None = None,
+    ) -> None:
         self.runs, self.n_bins, self.side = tuple(runs), n_bins, side
+        self._stored = dict(stored or {})
         self.model = runs[0].config.backbone.name
         self.whole = self
         self.rows = lru_cache(maxsize=_CACHED)(self._read_rows)
@@ -149,9 +158,18 @@ class Results:
         score = self.require_score(key)
         run = next(run for run in self.runs if str(run.folder) == score["run"])
         name = f"{key.dataset}@{key.variant}" if key.variant else key.dataset
-        rows = run.rows(name, key.seed, (key.prompt, key.method))
+        method = self._stored.get((str(run.folder), key.method), key.method)
+        rows = run.rows(name, key.seed, (key.prompt, method))
         assert rows is not None  # the score counts its images
         return rows
+
+    def definition_of(self, method: str) -> Mapping[str, object]:
+        """Return the definition of a method in the configuration of a run."""
+        for run in self.runs:
+            stored = self._stored.get((str(run.folder), method), method)
+            if stored in run.config.methods:
+                return run.config.methods[stored]
+        raise OtptError(f"The runs have no method {method!r}; they have {', '.join(self.methods)}.")
 
     @cached_property
     def progress(self) -> list[tuple[Run, int, int]]:
@@ -188,24 +206,25 @@ def open_results(
         share_a_dataset = not {name for name, _, _ in ours}.isdisjoint(name for name, _, _ in theirs)
         may_differ = overridden if share_a_dataset or one_backbone else overridden | {"models", "seeds"}
         _check_equal(first, second, seeds, may_differ)
-        if twice := ours & theirs:
-            dataset, _, (prompt, method) = min(twice)
-            raise _conflict(
-                first, second, f"both hold {method!r} on {dataset!r} with the prompt {prompt!r}; leave one of them out"
-            )
     all_seeds = [str(seed) for run in runs for seed in run.seeds]
     check_names("seed of the runs", map(str, seeds) if seeds else None, all_seeds)
-    check_names("method of the runs", methods, _methods_of(runs))
+    names = display_names(runs)
+    check_names("method of the runs", methods, [*_methods_of(runs), *names.values()])
     scoring = runs[0].config.scoring
     n_bins = scoring.n_bins if n_bins is None else n_bins
     side = side or scoring.side
     frame = results_frame(runs, n_bins=n_bins, side=side)
     if seeds is not None:
         frame = frame[frame["seed"].isin(list(seeds))]
-    if methods is not None:
-        frame = frame[frame["method"].isin(list(methods))]
-    partial = frame["images"] + frame["unreadable"] < frame["planned"]
-    return Results(runs, frame.assign(partial=partial), n_bins=n_bins, side=side)
+    shown = [names[key] for key in zip(frame["run"], frame["method"], strict=True)]
+    if methods is not None:  # by the stored names, or those of the table
+        wanted = pd.Series(shown, frame.index).isin(list(methods)) | frame["method"].isin(list(methods))
+        frame, shown = frame[wanted], [name for name, is_wanted in zip(shown, wanted, strict=True) if is_wanted]
+    stored = {(run, name): method for run, method, name in zip(frame["run"], frame["method"], shown, strict=True)}
+    # what several runs have computed alike is shown once, from the run with the most images
+    frame = frame.assign(method=shown, partial=frame["images"] + frame["unreadable"] < frame["planned"])
+    best = frame.sort_values("images", ascending=False, kind="stable").drop_duplicates([*ResultKey._fields])
+    return Results(runs, frame.loc[best.index.sort_values()], n_bins=n_bins, side=side, stored=stored)
 
 
 def _keys(run: Run, seeds: Sequence[int] | None) -> set[tuple[str, int, tuple[str, str]]]:
@@ -305,20 +324,13 @@ def _shared(run: Run, seeds: Sequence[int] | None) -> _Shared:
         "bins": config.scoring.n_bins,
         "side": config.scoring.side,
     }
-    shared = {name: config.numbers.get(name) for name in Protocol.recorded_fields()}
-    settings |= {f"settings of --{name.replace('_', '-')}": value for name, value in shared.items()}
-    settings |= {f"settings of {name!r}": method for name, method in config.methods.items()}
     for dataset in run.datasets:
         images[f"images or classes of {dataset.name!r}"] = dataset.fingerprint
         counts: set[int] = set()
         for column in dataset.columns:
-            method = config.methods[column.method]
             counts.update(count for seed, count in column.images.items() if seeds is None or seed in seeds)
             prompt = f"learned prompts {column.prompt['name']!r} on {dataset.name!r}"
             settings[prompt] = column.prompt.get("fingerprint")
-            if method.get("objectives"):  # the same recipe must give the same views
-                recipe = f"views={method.get('views')}, augmix={method.get('augmix')}"
-                settings[f"views of {dataset.name!r} with {recipe}"] = column.views
         if counts:
             images[f"numbers of images of {dataset.name!r}"] = sorted(counts)
     return _Shared(images, settings)

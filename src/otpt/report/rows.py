@@ -56,10 +56,10 @@ def _stacked(tables: list[pd.DataFrame]) -> pd.DataFrame:
 
 def init_cosine(results: Results, key: ResultKey) -> float | None:
     """Return the mean cosine similarity under the initial prompt, or None without a zero-shot method."""
-    methods = {name: method for run in results.runs for name, method in run.config.methods.items()}
     scores = results.whole.select(dataset=key.dataset, seed=key.seed, prompt=key.prompt)
     for method, cosine in zip(scores["method"], scores["mean_cosine"], strict=True):
-        if methods[method]["adapt"] == "context" and not methods[method]["objectives"] and np.isfinite(cosine):
+        definition = results.definition_of(method)
+        if definition["adapt"] == "context" and not definition["objectives"] and np.isfinite(cosine):
             return float(cosine)
     return None
 

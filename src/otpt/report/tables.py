@@ -147,8 +147,8 @@ def few_images_note(images: int) -> str:
     if images >= FEW:
         return ""
     return (
-        f"An ECE of fewer than {FEW} images of a data set ({images} here) is mostly bias for a calibrated model: take "
-        "its size from the debiased ECE. The tests of differences allow for chance."
+        f"With fewer than {FEW} images of a data set ({images} here), take the size of an ECE from the debiased ECE: a "
+        "calibrated model has one, too."
     )
 
 

@@ -9,6 +9,7 @@ from typing import TypeVar
 from pydantic import Field, JsonValue, model_validator
 
 from otpt.backbones.checkpoints import SUFFIXES
+from otpt.backbones.sources import EMBEDDED
 from otpt.data.classes import ClassList
 from otpt.errors import OtptError, cannot_read
 from otpt.methods import DEFAULT_METHOD
@@ -51,7 +52,9 @@ class Limits(Frozen):
 class ServiceConfig(Frozen):
     """What :meth:`otpt.serve.Service.from_config` loads."""
 
-    models: Mapping[str, str] = Field({"pocket": "pocket"}, description="name → backbone; the default first")
+    models: Mapping[str, str] = Field(
+        {name: name for name in EMBEDDED}, description="name → backbone; the default first"
+    )
     device: str = "auto"
     precision: str = "float32"
     compile: bool = False

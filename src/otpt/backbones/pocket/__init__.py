@@ -3,28 +3,22 @@
 Image tower: 64 × 64 pixels → the seven stages of EfficientNet-Lite0, the sixth without its stride → 4 × 4 tokens of
 width 192 → two transformer blocks → mean over the tokens → projection. No class token. Text tower: three layers of a
 CLIP text transformer.
-
-Weights are stored in float16. Of CLIP's 49,408 token embeddings only the trained ones are stored; the others are set to
-their mean, so that unknown words carry no information.
 """
 
 from __future__ import annotations
 
-import json
 import threading
-from importlib import resources
 from typing import TYPE_CHECKING
 
-from safetensors.torch import load
 from torch import Tensor, nn
 
-from otpt.backbones.open_clip_models import FolderConfig, clip_tokenizer
-from otpt.backbones.sources import Parts, choose_gelu
+from otpt.backbones.embedded import load_embedded, read_config
+from otpt.backbones.sources import Parts
 
 if TYPE_CHECKING:
     from timm.models.vision_transformer import VisionTransformer
 
-CONFIG: FolderConfig = json.loads(resources.files(__package__).joinpath("open_clip_config.json").read_bytes())
+CONFIG = read_config(__name__)
 """Architecture (``model_cfg``) and preprocessing (``preprocess_cfg``)."""
 WEIGHTS_FILE = "pocket.safetensors"
 
@@ -36,17 +30,8 @@ _registering = threading.Lock()
 
 def load_pocket(quick_gelu: bool | None = None) -> Parts:
     """Load the embedded model."""
-    import open_clip
-
     register_trunk()
-    state = load(resources.files(__package__).joinpath(WEIGHTS_FILE).read_bytes())
-    rows, ids = state.pop("token_embedding.rows").float(), state.pop("token_embedding.row_ids")  # (R, W), (R,)
-    table = rows.mean(0).repeat(CONFIG["model_cfg"]["text_cfg"]["vocab_size"], 1)
-    table[ids.long()] = rows
-    quick = choose_gelu(quick_gelu, False, None, "pocket")
-    model = open_clip.CLIP(**CONFIG["model_cfg"], quick_gelu=quick).eval().requires_grad_(False)
-    model.load_state_dict(state | {"token_embedding.weight": table})
-    return Parts(model, clip_tokenizer(), CONFIG["preprocess_cfg"], "pocket")
+    return load_embedded("pocket", __name__, WEIGHTS_FILE, quick_gelu)
 
 
 def register_trunk() -> None:

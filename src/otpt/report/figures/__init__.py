@@ -15,15 +15,16 @@ from matplotlib.figure import Figure
 
 from otpt.errors import unknown
 from otpt.plugins import load_installed_plugins, restorable
-from otpt.report.figures import bins, cosines, metrics
+from otpt.report.figures import bins, cosines, metrics, overview
 from otpt.report.figures.bins import draw_before_after
 from otpt.report.figures.cosines import draw_similarity, pairwise_cosines
 from otpt.report.figures.decision import draw_operating_points
+from otpt.report.figures.overview import draw_overview
 from otpt.report.figures.style import DPI, FORMATS, THEMES, check_format, narrow, save, styled
 from otpt.report.results import Results
 
 __all__ = [
-    "DPI", "FORMATS", "THEMES", "check_format", "draw", "draw_before_after", "draw_operating_points",
+    "DPI", "FORMATS", "THEMES", "check_format", "draw", "draw_before_after", "draw_operating_points", "draw_overview",
     "draw_similarity", "figure_names", "pairwise_cosines", "register_figure", "save", "styled",
 ]  # fmt: skip
 
@@ -40,6 +41,8 @@ class _Kind:
 _FIGURES: dict[str, _Kind] = restorable(
     {
         "reliability": _Kind(bins.draw_reliability),
+        "pooled": _Kind(overview.draw_pooled),
+        "overview": _Kind(overview.draw_overview),
         "confidence": _Kind(bins.draw_confidence),
         "risk-coverage": _Kind(bins.draw_risk_coverage),
         "cosine": _Kind(cosines.draw_cosine, methods=("tpt", "c-tpt", "o-tpt")),
@@ -48,6 +51,7 @@ _FIGURES: dict[str, _Kind] = restorable(
         "seeds": _Kind(metrics.draw_seeds),
         "radar": _Kind(metrics.draw_radar, methods=("c-tpt", "c-tpt+penalty", "o-tpt")),
         "sweep": _Kind(metrics.draw_sweep, variants=True),
+        "heatmap": _Kind(metrics.draw_heatmap, variants=True),
         "pareto": _Kind(metrics.draw_pareto, variants=True),
     }
 )

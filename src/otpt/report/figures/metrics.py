@@ -7,6 +7,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.projections.polar import PolarAxes
 
@@ -151,6 +152,66 @@ def draw_sweep(results: Results, *, metric: str = "ece", setting: str | None = N
     bars = "error bars: standard deviation over seeds; " if len(results.seeds) > 1 else ""
     style.footnote(figure, f"{better}{bars}{style.note(results, ece='ece' in shown.name)}")
     return figure
+
+
+def draw_heatmap(results: Results, *, metric: str = "ece") -> Figure:
+    """Draw a metric against two swept settings as coloured cells with numbers, one panel per data set and method."""
+    shown = get_metric(metric)
+    table = _swept(results)
+    settings = [name for name in table if name not in {"method", "base", "label"}]
+    several = [name for name in settings if table[name].nunique() > 1]
+    if len(several) < 2:
+        raise OtptError(
+            f"A heat map needs two swept settings, and the runs sweep over {', '.join(several or settings)}; make a "
+            "run with 'otpt sweep … --sweep views=8,32 lambda=1,6,18', or draw 'sweep'."
+        )
+    rows, columns, *further = several
+    averages = style.over_seeds(results, shown.name)
+    panels = [
+        (dataset, keys, variants)
+        for dataset in results.datasets
+        for keys, variants in table.dropna(subset=several).groupby(["base", *further], sort=False)
+    ]
+    size = (1.1 + 0.62 * table[columns].nunique(), 0.9 + 0.42 * table[rows].nunique())
+    figure, axes = style.panels(len(panels), size=(max(size[0], 2.4), max(size[1], 1.6)))
+    values = averages.loc[table["method"], results.datasets].to_numpy()
+    limits = float(np.nanmin(values)), float(np.nanmax(values))
+    for panel, (dataset, keys, variants) in zip(axes, panels, strict=True):
+        cells = variants.assign(value=averages.loc[variants["method"], dataset].to_numpy())
+        grid = cells.pivot_table("value", rows, columns, sort=True)
+        _draw_grid(panel, grid, limits, higher=shown.best == "higher")
+        panel.set(xlabel=_symbol(columns), ylabel=_symbol(rows))
+        fixed = [f"{name}={value}" for name, value in zip(further, keys[1:], strict=True)]
+        panel.set_title(", ".join([style.short(keys[0]), style.short(dataset), *fixed]), fontsize=8)
+    best = {"higher": "higher is better", "lower": "lower is better"}.get(str(shown.best), "")
+    words = "; ".join(filter(None, [shown.heading, best, "bold: best of a panel"]))
+    style.footnote(figure, f"{words}; {style.note(results, ece='ece' in shown.name)}")
+    return figure
+
+
+def _draw_grid(axes: Axes, grid: pd.DataFrame, limits: tuple[float, float], *, higher: bool) -> None:
+    """Draw the cells of a heat map with their numbers; darker is worse."""
+    values = grid.to_numpy()
+    low, high = limits
+    shade = (values - low) / max(high - low, 1e-12)
+    shade = 1 - shade if higher else shade
+    axes.imshow(shade, cmap="YlOrBr", vmin=0, vmax=1.25, aspect="auto")
+    best = np.nanmin(np.round(shade, 9))
+    for (row, column), value in np.ndenumerate(values):
+        if np.isfinite(value):
+            weight = "bold" if round(float(shade[row, column]), 9) == best else "normal"
+            axes.text(column, row, f"{value:.2f}", ha="center", va="center", fontsize=7, color="black", weight=weight)
+    axes.set_xticks(range(len(grid.columns)), [_tick(value) for value in grid.columns])
+    axes.set_yticks(range(len(grid.index)), [_tick(value) for value in grid.index])
+    axes.grid(visible=False)
+
+
+def _symbol(setting: str) -> str:
+    return "λ" if setting == "lambda" else setting
+
+
+def _tick(value: object) -> str:
+    return f"{value:g}" if isinstance(value, (int, float, np.number)) else str(value)
 
 
 def draw_pareto(results: Results) -> Figure:

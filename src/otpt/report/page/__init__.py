@@ -27,7 +27,7 @@ from otpt.data import Dataset
 from otpt.errors import OtptError
 from otpt.files import write_atomically
 from otpt.metrics import METRICS, percent
-from otpt.report.figures import draw
+from otpt.report.figures import draw, draw_overview
 from otpt.report.figures.bins import draw_bins, make_bins
 from otpt.report.figures.style import BLUE, figure_bytes, styled
 from otpt.report.page.images import (
@@ -189,6 +189,7 @@ def make_page(
         "page.html",
         title=title,
         lede=_lede(list(models.values())),
+        overview=_overview(models),
         models=list(models),
         several_models=len(models) > 1,
         several_seeds=any(len(results_of.seeds) > 1 for results_of in models.values()),
@@ -321,6 +322,17 @@ def _diagram(results: Results, line: Line, key: ResultKey) -> Diagram:
     name = f"{isolated(line.method)} on {isolated(line.dataset)}"
     words = f"Reliability diagram of {name}: ECE {ece} %, accuracy {accuracy} %, {bins.total} images, {lean}."
     return Diagram(line.model, line.method, line.prompt, source, words, ece, accuracy)
+
+
+def _overview(models: Mapping[str, Results]) -> Chart | None:
+    """Return the picture above the tables, or None before there are images of all data sets."""
+    try:
+        with styled("neutral"):
+            figure = draw_overview(models)
+    except OtptError:
+        return None
+    methods = {method for results in models.values() for method in results.methods}
+    return Chart(_data_uri(figure), f"Accuracy against ECE of {len(methods)} methods, with 95 % intervals")
 
 
 def _sweeps(model: str, results: Results) -> Iterator[Sweep]:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from otpt.metrics import METRICS, percent
-from otpt.report.comparison import bias_words, gap
+from otpt.report.comparison import Difference, bias_words, correct_family, gap
 from otpt.report.page.lines import Line
 from otpt.report.results import Results
 from otpt.report.selection import AVERAGE
@@ -14,6 +14,8 @@ from otpt.report.tables import few_images_note
 
 _NAMED = 4
 """Maximum number of methods named in a sentence."""
+_TESTED = 20
+"""Maximum number of lines that the best one is tested against."""
 _CALIBRATED = 0.01
 """Over-confidence below which a method counts as calibrated."""
 
@@ -50,7 +52,7 @@ def _best_calibrated(results: Results, deciding: Sequence[Line], by_dataset: Seq
     words = f"{_listed([best], deciding)} has the lowest ECE{where}: {numbers[0]} %, debiased {numbers[1]} %"
     words += f"{_runner_up(results, 'ece', best, worse, deciding)}."
     if worse:
-        ece, debiased = (gap(results, metric, best.keys, worse[0].keys) for metric in ("ece", "debiased_ece"))
+        ece, debiased = (_gap(results, metric, best, worse) for metric in ("ece", "debiased_ece"))
         if ece is not None and debiased is not None:
             words += "".join(f" {clause[:1].upper()}{clause[1:]}." for clause in bias_words(ece, debiased))
     if is_average:
@@ -76,13 +78,20 @@ def _runner_up(results: Results, metric: str, best: Line, worse: Sequence[Line],
     alike = _alike(worse, metric, worse[0])
     verb = "is" if len(alike) == 1 else "are"
     words = f"; next {verb} {_listed(alike, deciding)} with {alike[0].numbers[metric].mean} %"
-    difference = gap(results, metric, best.keys, worse[0].keys)
+    difference = _gap(results, metric, best, worse)
     if difference is None:
         return words
     if difference.is_noise:
         return f"{words}, a difference within noise ({difference.words})"
     low, high = sorted((abs(difference.low), abs(difference.high)))
     return f"{words}: they differ by {percent(low)} to {percent(high)} points ({difference.words})"
+
+
+def _gap(results: Results, metric: str, best: Line, worse: Sequence[Line]) -> Difference | None:
+    """Return the test of the best line against the next one, corrected for all others as in the tables."""
+    tests = [gap(results, metric, best.keys, line.keys) for line in worse[:_TESTED]]
+    paired = [test for test in tests if test is not None]
+    return correct_family(paired)[0] if len(paired) == len(tests) else tests[0]
 
 
 def _confidence(deciding: Sequence[Line], by_dataset: Sequence[Line]) -> str:
