@@ -19,6 +19,7 @@ from otpt.cli import options as o
 from otpt.cli.app import commands, make_app
 from otpt.cli.environment import EXTRAS, PACKAGES, missing_packages, processor_name, version_of
 from otpt.cli.terminal import print_json, print_table
+from otpt.errors import OtptError
 from otpt.features import FeatureCache
 from otpt.files import Json
 from otpt.methods import Method, field_methods, known_parts, load_methods, load_plugin, plain, published_methods
