@@ -37,6 +37,7 @@ from otpt.files import write_atomically
 from otpt.methods import MULTI_LABEL, Method, Task
 from otpt.methods import Protocol as PredictionProtocol
 from otpt.methods.few_shot import EXAMPLE_INITS
+from otpt.methods.preparation import temperature_family
 from otpt.methods.stages import Stages
 from otpt.registry import AGGREGATIONS, CLEAN, CONTEXT, IMAGE, NONE
 
@@ -176,7 +177,7 @@ def classifier_graph(classifier: ExportableClassifier) -> ClassifierGraph:
     calibrated = classifier.calibrations.get(method.name)
     return ClassifierGraph(
         deepcopy(backbone.visual).float().cpu(),
-        Stages(method, classifier.protocol, backbone.family),
+        Stages(method, classifier.protocol, temperature_family(backbone)),
         backbone.logit_scale,
         backbone.logit_bias,
         None if calibrated is None else calibrated.calibration.map,

@@ -17,10 +17,12 @@ from oracles.models.tiny import randomise
 from PIL import Image
 
 import otpt
-from otpt.backbones import load_backbone, open_clip_models
+from otpt.backbones import FeatureBackbone, load_backbone, open_clip_models
 from otpt.backbones.hf_tokenizers import canonicalize, prepare_tokenizer
 from otpt.backbones.text_tower import tokenize
+from otpt.calibration import fixed_temperature
 from otpt.errors import OtptError
+from otpt.methods.preparation import temperature_family
 from otpt.views import ViewRecipe, make_views
 
 pytestmark = pytest.mark.slow
@@ -133,3 +135,26 @@ def test_a_model_of_open_clip_with_the_tokenizer_of_transformers(tmp_path: Path)
     found = F.normalize(backbone.text.encode_embeddings(ids, backbone.text.embed(ids)), dim=-1)
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
     assert not backbone.text.ignores_padding  # SigLIP reads its padding
+
+
+@pytest.mark.parametrize(
+    ("name", "architecture", "bias", "family"),
+    [
+        ("ViT-B-16/openai", "ViT-B-16", 0.0, "vit"),
+        ("model.pt", "ViT-B-16", 0.0, "vit"),
+        ("ViT-B-16/laion2b_s34b_b88k", "ViT-B-16", 0.0, None),
+        ("hf:google/siglip2-base-patch16-224", "siglip2-base-patch16-224", -16.5, None),
+        ("PE-Core-B-16/meta", "PE-Core-B-16", 0.0, None),
+        ("random:PE-Core-B-16", "PE-Core-B-16", 0.0, None),
+    ],
+)
+def test_temperatures_of_openais_clip_are_for_openais_clip(
+    name: str, architecture: str, bias: float, family: str | None
+) -> None:
+    backbone = FeatureBackbone(8)
+    backbone.name, backbone.architecture, backbone.family, backbone.logit_bias = name, architecture, "vit", bias
+    if family is None:
+        with pytest.raises(OtptError, match="--set temperature"):
+            fixed_temperature(temperature_family(backbone))
+    else:
+        assert temperature_family(backbone) == family

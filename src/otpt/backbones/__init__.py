@@ -4,7 +4,8 @@ from otpt.backbones.backbone import ClipBackbone, FeatureBackbone, fingerprint
 from otpt.backbones.causal import CausalTower
 from otpt.backbones.checkpoints import read_checkpoint, read_tensors
 from otpt.backbones.devices import available_devices, check_precision, pick_device
-from otpt.backbones.loading import ModelEntry, list_models, load_backbone
+from otpt.backbones.known_models import ModelEntry, find_model
+from otpt.backbones.loading import list_models, load_backbone
 from otpt.backbones.open_clip_models import open_clip_tags
 from otpt.backbones.protocols import (
     Backbone,
@@ -34,6 +35,7 @@ __all__ = [
     "as_backbone",
     "available_devices",
     "check_precision",
+    "find_model",
     "fingerprint",
     "has_text_encoder",
     "hub_file",

@@ -20,7 +20,7 @@ from __future__ import annotations
 import os
 from copy import deepcopy
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import Protocol, cast, runtime_checkable
 
 import torch
 from torch import nn
@@ -30,6 +30,7 @@ from otpt.backbones.checkpoints import SUFFIXES
 from otpt.backbones.devices import check_precision, pick_device
 from otpt.backbones.dual_encoders import is_dual_encoder
 from otpt.backbones.hf_tokenizers import prepare_tokenizer
+from otpt.backbones.known_models import TRANSFORMERS, ModelEntry, open_clip_entry
 from otpt.backbones.modules import ClipModule, Tokenizer
 from otpt.backbones.open_clip_models import (
     CONFIG_FILE,
@@ -203,6 +204,16 @@ def _from_memory(model: object, tokenizer: Tokenizer | None, preprocess: object)
     return Parts(deepcopy(model), cast(Tokenizer, prepare_tokenizer(tokenizer, None)), preprocess, kind)
 
 
+@runtime_checkable
+class _Adapted(Protocol):
+    """Model with adapters of PEFT."""
+
+    peft_config: object
+
+    def merge_and_unload(self) -> object:
+        """Return the model with merged adapters; changes it."""
+
+
 def _unwrapped(model: object) -> object:
     """Return the model in wrappers of torch (compile, DataParallel) and PEFT, whose adapters are merged in a copy."""
     while True:
@@ -210,25 +221,19 @@ def _unwrapped(model: object) -> object:
             model = model.module
         elif isinstance(model, nn.Module) and "_orig_mod" in dict(model.named_children()):
             model = model.get_submodule("_orig_mod")
-        elif hasattr(model, "peft_config") and callable(getattr(model, "merge_and_unload", None)):
+        elif isinstance(model, _Adapted):
             return deepcopy(model).merge_and_unload()
         else:
             return model
 
 
-class ModelEntry(NamedTuple):
-    """Row of ``otpt models``."""
-
-    name: str
-    description: str
-
-
 def list_models() -> list[ModelEntry]:
-    """Return the model specs that ``load_backbone`` accepts: general forms, then open_clip names with their tags."""
+    """Return the model specs of ``load_backbone``: general forms, types of transformers, names of open_clip."""
     load_installed_plugins("models")
     forms = [
         ModelEntry("NAME/TAG", "an open_clip architecture and the tag of its weights, e.g. ViT-B-16/openai; see below"),
         ModelEntry(_FILES, "OpenAI's archive or an open_clip state dict, read without running code"),
         *(ModelEntry(source.form, source.description) for source in SOURCES.values()),
     ]
-    return [*forms, *(ModelEntry(name, "tags: " + ", ".join(tags)) for name, tags in open_clip_tags().items())]
+    kinds = [entry._replace(name=f"hf: {entry.name}") for entry in TRANSFORMERS]
+    return [*forms, *kinds, *map(open_clip_entry, open_clip_tags())]

@@ -48,6 +48,9 @@ class TextConfig(TypedDict, total=False):
     hf_tokenizer_name: str
     tokenizer_kwargs: dict[str, object]
     tokenizer_mode: str
+    no_causal_mask: bool
+    embed_cls: bool
+    ls_init_value: float
 
 
 class VisionConfig(TypedDict, total=False):
@@ -104,7 +107,7 @@ def load_named(spec: str, quick_gelu: bool | None = None) -> Parts:
     import open_clip
 
     name, tag = _split(spec)
-    config = _named_config(name)
+    config = named_config(name)
     pretrained: dict[str, object] = open_clip.get_pretrained_cfg(name, tag)
     # a tag of open_clip may omit the activation if its architecture defines it
     needed = bool(pretrained.get("quick_gelu", False) or config.get("quick_gelu", False))
@@ -119,7 +122,7 @@ def load_named(spec: str, quick_gelu: bool | None = None) -> Parts:
 
 def load_random(name: str, quick_gelu: bool | None = None) -> Parts:
     """Create an architecture with fixed random weights."""
-    config = _named_config(name)
+    config = named_config(name)
     quick = choose_gelu(quick_gelu, None, bool(config.get("quick_gelu", False)), name)
     with hub(f"the text tower of {name}", local=not _needs_hub(config)) as offline:
         torch.default_generator.manual_seed(0)  # load_backbone restores its state
@@ -174,7 +177,7 @@ def load_file(path: Path, architecture: str | None, quick_gelu: bool | None = No
     checkpoint = read_checkpoint(path)
     state, named = checkpoint.state, None
     if architecture is not None:
-        named = bool(_named_config(architecture).get("quick_gelu", False))
+        named = bool(named_config(architecture).get("quick_gelu", False))
     name = architecture or _matching_architecture(state)
     if name is None and not {"ln_final.weight", "text_projection", "visual.conv1.weight"} <= state.keys():
         raise OtptError(f"Cannot infer the architecture of {path} from its {len(state)} tensors; pass architecture=…")
@@ -185,7 +188,7 @@ def load_file(path: Path, architecture: str | None, quick_gelu: bool | None = No
             model = _build(_config_of_sizes(state), quick, offline=True)
             model.load_state_dict(state)
             return Parts(_finite(model, str(path)), clip_tokenizer(), {}, "custom")
-    config = _named_config(name)
+    config = named_config(name)
     with hub(what, local=not _needs_hub(config)) as offline:
         model = _build(config, quick, offline)
         if checkpoint.openai:
@@ -230,16 +233,15 @@ def _tokenizer(config: ModelConfig, offline: bool, folder: Path | None = None) -
     name = text.get("hf_tokenizer_name")
     tokenizer: Tokenizer
     if name:
-        tokenizer = HFTokenizer(
+        wrapper = HFTokenizer(
             name if folder is None else folder,
             context_length=length,
             tokenizer_mode=text.get("tokenizer_mode"),
             local_files_only=offline,
             **options,
         )
-        tokenizer.tokenizer.padding_side = (
-            "right"  # as in training; Gemma's class pads on the left unless its file says
-        )
+        wrapper.tokenizer.padding_side = "right"  # as in training; the class of SigLIP 2 pads on the left
+        tokenizer = wrapper
     else:
         tokenizer = open_clip.SimpleTokenizer(context_length=length, **options)
     return tokenizer
@@ -294,7 +296,7 @@ def _finite(model: nn.Module, source: str) -> nn.Module:
     return model
 
 
-def _named_config(name: str) -> ModelConfig:
+def named_config(name: str) -> ModelConfig:
     """Return open_clip's ``model_cfg`` of a built-in architecture."""
     import open_clip
 

@@ -66,10 +66,16 @@ class Storage:
             os.replace(scratch, path)
 
     def remove(self, *paths: str) -> None:
-        """Remove files and folders that exist."""
+        """Remove files that exist; never a folder, which may hold files of others."""
         for path in paths:
             with suppress(FileNotFoundError):
-                self.fs.rm(path, recursive=True)
+                self.fs.rm_file(path)
+
+    def remove_empty(self, folder: str) -> None:
+        """Remove a folder if it is empty; object stores have no empty folders."""
+        if not self.remote:
+            with suppress(OSError):
+                os.rmdir(folder)
 
     @contextmanager
     def scratch(self) -> Iterator[str]:

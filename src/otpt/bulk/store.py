@@ -282,7 +282,8 @@ class RowStore:
     def _open(self, *, overwrite: bool) -> None:
         """Continue the job of the output, or begin a new one."""
         if overwrite:
-            self._storage.remove(*self._writer.files, self._stamp_path, self._job_file)
+            self._writer.remove()
+            self._storage.remove(self._stamp_path, self._job_file)
         if not self._storage.fs.exists(self._job_file):
             if self._storage.fs.isfile(self._storage.file) or self._storage.names(self._storage.file):
                 raise OtptError(f"{self.path!r} exists and is not of a prediction job; {_REMEDY}.")

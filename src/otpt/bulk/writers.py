@@ -31,6 +31,10 @@ PART_ROWS = 10_000
 _TEXTS = ("image", "id", "method", "label", "set", "labels_above", "back_off", "flags", "error")
 
 
+_PART_FILE = re.compile(r"part-\d+-\d+\.parquet|\.part-\d+-\d+\.parquet\..*\.tmp")
+"""Names of parts, and of those that a kill left half written."""
+
+
 class RowFormat(NamedTuple):
     """How rows become columns.
 
@@ -63,10 +67,15 @@ class Writer(ABC):
         self.columns: list[str] | None = None
         self.size = 0
 
-    @property
-    def files(self) -> tuple[str, ...]:
-        """Files and folders of the output, also unfinished ones."""
-        return (self._storage.file,)
+    def remove(self) -> None:
+        """Remove the output, also an unfinished one; never a folder with files of others.
+
+        Raises:
+            OtptError: if a folder stands in its place.
+        """
+        if self._storage.fs.isdir(self._storage.file):
+            raise OtptError(f"{self._storage.path!r} is a folder; choose another output.")
+        self._storage.remove(self._storage.file)
 
     @abstractmethod
     def restore(self, done: int, size: int, columns: list[str] | None) -> bool:
@@ -171,15 +180,22 @@ class ParquetWriter(Writer):
         self._done = 0
         self._replaced: str | None = None
 
-    @property
-    def files(self) -> tuple[str, ...]:
-        """See :attr:`Writer.files`."""
-        return (self._storage.file, self._folder)
+    def remove(self) -> None:
+        """See :meth:`Writer.remove`."""
+        for path in self._storage.names(self._folder):
+            if _PART_FILE.fullmatch(os.path.basename(path)) is None:
+                raise OtptError(
+                    f"The folder {self._folder!r} holds {os.path.basename(path)!r}, which is not of a prediction job; "
+                    "choose another output."
+                )
+        if self._joined:
+            super().remove()
+        self._remove_parts()
 
     def restore(self, done: int, size: int, columns: list[str] | None) -> bool:
         """See :meth:`Writer.restore`."""
         if self._joined and self._storage.fs.isfile(self._storage.file):
-            self._storage.remove(self._folder)  # left by a kill after joining
+            self._remove_parts()  # left by a kill after joining
             stored = done
         else:
             stored = max((part.end for part in self._parts(done)), default=0)
@@ -230,7 +246,13 @@ class ParquetWriter(Writer):
                 for batch in dataset.dataset(parts, schema=schema, filesystem=fs).to_batches():
                     writer.write_batch(batch.cast(schema))
             self._storage.publish(whole, self._storage.file)
-        self._storage.remove(self._folder)
+        self._remove_parts()
+
+    def _remove_parts(self) -> None:
+        """Remove the parts, and their folder if nothing else is in it."""
+        names = self._storage.names(self._folder)
+        self._storage.remove(*(path for path in names if _PART_FILE.fullmatch(os.path.basename(path))))
+        self._storage.remove_empty(self._folder)
 
     def _table(self, rows: Sequence[Row]) -> pa.Table:
         flat = [flat_row(row, self._format.top) for row in rows]

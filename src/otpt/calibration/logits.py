@@ -95,15 +95,16 @@ def probabilities(logits: Array, *, temperature: float = 1.0, official: bool = F
 
 @checked
 def fixed_temperature(family: str) -> float:
-    """Return the published temperature of a backbone's family.
+    """Return the temperature published for OpenAI's CLIP with an image tower of this kind (Yoon et al., 2024).
 
     >>> fixed_temperature("vit")
     1.16
     """
     if family not in FIXED:
         raise OtptError(
-            f"No temperature was published for backbone family {family!r} (only for {', '.join(FIXED)}); set one with "
-            "--set temperature=1.2, or fit one on labelled images that are not in the test set ('otpt calibrate')."
+            f"No temperature was published for the checkpoint {family!r} (only for OpenAI's CLIP: {', '.join(FIXED)}); "
+            "set one with --set temperature=1.2, or fit one on labelled images that are not in the test set ('otpt "
+            "calibrate DATA --maps temperature')."
         )
     return FIXED[family]
 

@@ -24,9 +24,11 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
 from otpt.backbones import pocket, pocket_photo
+from otpt.backbones.known_models import ALL_TOKENS, WITHOUT_PADDING, texts_of
 from otpt.backbones.open_clip_models import ModelConfig
 from otpt.errors import OtptError, unknown
 from otpt.methods import Method
+from otpt.prompts import MEMORY_BUDGET
 from otpt.threads import available_threads, one_thread
 from otpt.views import Preprocessing, ViewRecipe, make_views
 
@@ -38,6 +40,8 @@ GPU_CORES = 8
 """Processor cores next to a GPU, which make the views."""
 NAME_TOKENS, SHARED_TOKENS = 4.5, 5
 """Tokens of a class name with its end, and those that all classes share."""
+_GRAPH_FLOATS = {False: 14, True: 16}
+"""Numbers stored for the backward pass per token and layer, in units of the width, with and without a shared prefix."""
 CHUNK = 8
 """Views that go through the image tower together."""
 GPUS = {
@@ -63,8 +67,10 @@ def predict_cost(
     model = count_model(backbone)
     views = max(method.views or views if method.needs_views("fine-grained") else 1 for method in methods)
     steps = [tuning.steps for method in methods if method.tunes and (tuning := method.tuning("fine-grained"))]
-    tokens = SHARED_TOKENS + NAME_TOKENS * classes
-    products = views * model.products + 2 * sum(steps) * model.token * tokens  # a product and a forward pass each
+    tokens = model.context * classes if model.context else SHARED_TOKENS + NAME_TOKENS * classes
+    graph = _GRAPH_FLOATS[bool(model.context)] * model.token / 6 / 768 * tokens if steps else 0.0
+    passes = 2 if graph <= MEMORY_BUDGET else 3  # a product and a forward pass; the graph is recomputed if it is large
+    products = views * model.products + passes * sum(steps) * model.token * tokens
     convolutions = views * model.convolutions
     core = measure_core()
     making = (views - 1) * (core.mixed_view if augmix else core.plain_view)
@@ -75,18 +81,22 @@ def predict_cost(
         seconds = (products / core.products + convolutions / core.convolutions + making) / cores
     else:
         seconds = max((products + convolutions) / (1e12 * ACHIEVED * GPUS[device][half]), making / cores)
-    graph = 14 / 6 * model.token / 768 * tokens if steps else 0.0
-    return Cost(views, products + convolutions, seconds, model.weights + cores * model.work + graph)
+    memory = model.weights + cores * model.work + min(graph, MEMORY_BUDGET)
+    return Cost(views, products + convolutions, seconds, memory)
 
 
 class Counts(NamedTuple):
-    """Operations of a view in products and in convolutions, and of a token of text; bytes of weights and work."""
+    """Operations of a view in products and in convolutions, and of a token of text; bytes of weights and work.
+
+    ``context`` is the number of tokens that are computed per class if no prefix can be shared, or 0.
+    """
 
     products: float
     convolutions: float
     token: float
     weights: float
     work: float
+    context: int
 
 
 @cache
@@ -97,6 +107,10 @@ def count_model(spec: str) -> Counts:
         raise OtptError(
             f"The architecture {spec!r} is not known; expected {', '.join(_EMBEDDED)} or a name of open_clip."
         )
+    texts = texts_of(config)
+    if texts == WITHOUT_PADDING:
+        raise OtptError(f"The text tower of {spec!r} is on the Hugging Face hub, so its operations are not known here.")
+    context = int(config["text_cfg"].get("context_length", 77)) if texts == ALL_TOKENS else 0
     with _unfused_attention(), torch.device("meta"):
         kind = open_clip.CustomTextCLIP if config.pop("custom_text", False) else open_clip.CLIP
         model = kind(**config).eval().requires_grad_(False)
@@ -111,7 +125,7 @@ def count_model(spec: str) -> Counts:
     flops = counter.get_flop_counts()["Global"]
     convolutions = sum(count for operator, count in flops.items() if "conv" in str(operator))
     products = sum(flops.values()) - convolutions
-    return Counts(products / CHUNK, convolutions / CHUNK, text.get_total_flops() / 40, weights, memory.peak)
+    return Counts(products / CHUNK, convolutions / CHUNK, text.get_total_flops() / 40, weights, memory.peak, context)
 
 
 def _model_config(spec: str) -> ModelConfig | None:

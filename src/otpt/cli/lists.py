@@ -13,11 +13,13 @@ import torch
 from cyclopts import App
 
 from otpt._version import __version__
-from otpt.backbones import available_devices, list_models
+from otpt.backbones import ModelEntry, available_devices, find_model, list_models
+from otpt.backbones.known_models import ALL_TOKENS, SHARED_PREFIX, WITHOUT_PADDING
 from otpt.cli import options as o
 from otpt.cli.app import commands, make_app
 from otpt.cli.environment import EXTRAS, PACKAGES, missing_packages, processor_name, version_of
 from otpt.cli.terminal import print_json, print_table
+from otpt.errors import OtptError
 from otpt.features import FeatureCache
 from otpt.files import Json
 from otpt.methods import Method, field_methods, known_parts, load_methods, load_plugin, plain, published_methods
@@ -37,6 +39,9 @@ def methods(
     file: Annotated[str | None, o.option("list the methods of a TOML file instead", metavar="FILE")] = None,
     /,
     *,
+    backbone: Annotated[
+        str | None, o.option("recommend methods for the text tower of this model", metavar="NAME")
+    ] = None,
     json: o.Json = False,
     plugin: o.Plugins = (),
 ) -> int:
@@ -44,10 +49,15 @@ def methods(
     may be joined with each other: coop+o-tpt, tpt+sals, o-tpt+c-tpt.
 
     otpt methods
+    otpt methods --backbone ViT-B-16-SigLIP2
     otpt methods my-methods.toml --json
     """
     for path in plugin:
         load_plugin(path)
+    if backbone is not None:
+        if file is not None:
+            raise OtptError(f"--backbone was given with the file {file!r}; leave one of them out.")
+        return _recommend(find_model(backbone), json)
     if file is not None:
         in_file = load_methods(file)
         if json:
@@ -67,6 +77,23 @@ def methods(
         print()
     print(f"The paper's methods: {', '.join(papers)}")
     print(f"Other published methods: {', '.join(field)}")
+    return 0
+
+
+def _recommend(entry: ModelEntry, json: bool) -> int:
+    """Print the published methods in two groups: those that compute the texts once, and those that tune them."""
+    known = {**published_methods(), **field_methods()}
+    per_image = ("cocoop", "maple")  # their texts depend on the image, or are tuned by a network of their own
+    tuning = [name for name, method in known.items() if method.needs_context or method.init in per_image]
+    once = [name for name in known if name not in tuning]
+    cheap = entry.texts == SHARED_PREFIX
+    recommended = [*tuning, *once] if cheap else once
+    if json:
+        print_json({"backbone": entry.name, "texts": entry.texts, "recommended": recommended, "tune_texts": tuning})
+        return 0
+    print(f"{entry.name}, {entry.texts}: {_TEXTS[entry.texts]}")
+    print(f"\nCompute the texts once{'' if cheap else ' (recommended)'}: {', '.join(once)}")
+    print(f"\nTune the texts of each image{' (affordable)' if cheap else ''}: {', '.join(tuning)}")
     return 0
 
 
@@ -95,16 +122,52 @@ def _weights(objectives: Mapping[str, Weight]) -> str:
     return ", ".join(parts)
 
 
-def models(*, json: o.Json = False) -> int:
-    """List the values of --backbone.
+def models(
+    name: Annotated[str | None, o.option("explain one: ViT-B-16-SigLIP2, metaclip_2, pocket …", metavar="NAME")] = None,
+    /,
+    *,
+    json: o.Json = False,
+) -> int:
+    """List the values of --backbone: forms of names, types of models of transformers, architectures of open_clip.
 
     otpt models
+    otpt models ViT-B-16-SigLIP2
     """
+    if name is not None:
+        return _explain(find_model(name), json)
     entries = list_models()
     if json:
         print_json([entry._asdict() for entry in entries])
-    else:
-        print_table(("--backbone", "what it is"), entries, names=2, width=120)
+        return 0
+    rows = [(entry.name, str(entry.context_length or ""), entry.texts, entry.description) for entry in entries]
+    print_table(("--backbone", "tokens", "texts", "what it is"), rows, names=-1, width=140)
+    return 0
+
+
+_TEXTS = {
+    SHARED_PREFIX: "the beginning of a prompt is computed once for all classes: methods that tune it are fast",
+    WITHOUT_PADDING: "tokens up to the longest text, for every class: tuning prompts costs a few times as much",
+    ALL_TOKENS: (
+        "the tower reads its padding, so all tokens of every class are computed: methods that tune prompts cost about "
+        "15 times as much as with a causal tower; prefer those that do not (otpt methods --backbone)"
+    ),
+}
+
+
+def _explain(entry: ModelEntry, json: bool) -> int:
+    if json:
+        print_json(entry._asdict())
+        return 0
+    print(f"{entry.name}: {entry.description}")
+    facts = {
+        "context length": f"{entry.context_length} tokens",
+        "tokenizer": entry.tokenizer,
+        "texts": f"{entry.texts}: {_TEXTS[entry.texts]}",
+        "image tower": entry.images,
+        "default precision": entry.precision,
+    }
+    for title, value in facts.items():
+        print(f"  {title}: {value}")
     return 0
 
 

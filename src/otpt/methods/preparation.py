@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import ClassVar, TypeVar
 from typing import Protocol as Interface
 
-from otpt.backbones import Backbone, has_text_encoder, text_encoder
+from otpt.backbones import Backbone, has_text_encoder, open_clip_tags, text_encoder
 from otpt.calibration import fixed_temperature
 from otpt.errors import OtptError
 from otpt.features.cache import FeatureCache
@@ -113,7 +113,7 @@ class Setup:
     def group(self, name: str, texts: Texts | PromptState) -> PromptGroup:
         """Return the methods under texts, or under a prepared state; ``name`` is shown in the results."""
         state = texts if isinstance(texts, PromptState) else self.state(texts)
-        return PromptGroup(name, self.methods, state, self.protocol, self.backbone.family)
+        return PromptGroup(name, self.methods, state, self.protocol, temperature_family(self.backbone))
 
 
 class Preparer(Preparation, ABC):
@@ -273,12 +273,32 @@ def check_fit(
         _check_backbone(backbone, task, method)
         protocol.recipe_for(method)
         if method.calibrate == "temperature" and method.temperature is None:
-            fixed_temperature(backbone.family)
+            fixed_temperature(temperature_family(backbone))
         if not isinstance(task.texts, Prompt) and task.classes:
             _check_texts(backbone, task, method)
     if task.classes and texts:
         for preparer, members in by_preparer(methods):
             preparer.check(Setup(backbone, task, protocol, members))
+
+
+_OTHER_CHECKPOINTS = ("SigLIP", "PE-Core", "MobileCLIP", "EVA", "ViTamin", "CLIPA", "CoCa", "worldwide")
+"""Parts of the names of architectures that OpenAI's CLIP does not have."""
+
+
+def temperature_family(backbone: Backbone) -> str:
+    """Return the family of checkpoints whose published temperature applies.
+
+    Temperatures were published for OpenAI's CLIP by the kind of image tower, "vit" or "resnet" (Yoon et al., 2024).
+    Weights of open_clip with another tag, models trained with a sigmoid, and architectures of other families have none.
+    """
+    name, _, tag = backbone.name.rpartition("/")
+    if tag != "openai" and tag in open_clip_tags().get(name, ()):
+        return backbone.name
+    if backbone.logit_bias:
+        return f"{backbone.architecture}, trained with a sigmoid"
+    if any(family.lower() in backbone.architecture.lower() for family in _OTHER_CHECKPOINTS):
+        return backbone.architecture
+    return backbone.family
 
 
 def _check_backbone(backbone: Backbone, task: Task, method: Method) -> None:
