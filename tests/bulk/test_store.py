@@ -215,6 +215,28 @@ def test_another_job_and_a_foreign_file_are_refused(name: str, tmp_path: Path) -
         predict(foreign)
 
 
+@pytest.mark.parametrize("name", ["all.csv", "all.jsonl", "all.parquet", "all.parquet.parts", "folder"])
+def test_a_folder_with_other_files_is_never_removed(name: str, tmp_path: Path) -> None:
+    folder = tmp_path / name
+    (folder / "below").mkdir(parents=True)
+    files = [folder / "notes.txt", folder / "below" / "photo.jpg"]
+    for file in files:
+        file.write_text("mine")
+    with pytest.raises(OtptError, match="folder"):
+        predict(tmp_path / name.removesuffix(".parts"), overwrite=True)
+    assert all(file.read_text() == "mine" for file in files)
+
+
+@pytest.mark.parametrize("name", ["all.parquet", "folder"])
+def test_parts_that_a_kill_left_are_removed(name: str, tmp_path: Path) -> None:
+    folder = tmp_path / (f"{name}.parts" if "." in name else name)
+    folder.mkdir()
+    for part in ("part-000000000000-000000000009.parquet", ".part-000000000000-000000000009.parquet.host.1.2.tmp"):
+        (folder / part).write_bytes(b"")
+    predict(tmp_path / name, overwrite=True)
+    assert list(dict.fromkeys(pd.read_parquet(tmp_path / name)["image"])) == IMAGES
+
+
 def test_only_bad_images(tmp_path: Path) -> None:
     assert predict(tmp_path / "all.csv", ["2.png"]).failed == 1
     assert predict(tmp_path / "all.csv", ["2.png"]).failed == 1
