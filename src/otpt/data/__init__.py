@@ -40,7 +40,6 @@ from otpt.data.own import (
     shard_dataset,
     table_dataset,
 )
-from otpt.data.preparing import prepare_imagenet, prepare_ucf101
 from otpt.data.registered import (
     CheckReport,
     DatasetEntry,
@@ -102,8 +101,6 @@ __all__ = [
     "list_datasets",
     "load_dataset",
     "open_source",
-    "prepare_imagenet",
-    "prepare_ucf101",
     "published_downloads",
     "read_class_list",
     "read_downloads",
