@@ -135,6 +135,9 @@ def run() -> Run:
 
 
 BY_PARAMETER: dict[str, Any] = {
+    "text": "[dtd]",
+    "name": "downloads.toml",
+    "downloads": {},
     "probabilities": PROBABILITIES,
     "labels": LABELS,
     "confidence": CONFIDENCE,

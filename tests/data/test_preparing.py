@@ -18,9 +18,10 @@ from scipy.io import savemat
 from torchvision.datasets import imagenet as torchvision_imagenet
 
 from otpt import OtptError
-from otpt.data import Downloader, find_entry, find_records, prepare_imagenet, prepare_ucf101
+from otpt.data import Downloader, find_entry, find_records
 from otpt.data.archives import write_member
 from otpt.data.classes import builtin_class_list
+from otpt.data.preparing import prepare_imagenet, prepare_ucf101
 
 WNIDS = list(builtin_class_list("imagenet").folders)
 DEVKIT, IMAGES = "ILSVRC2012_devkit_t12.tar.gz", "ILSVRC2012_img_val.tar"

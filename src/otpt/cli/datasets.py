@@ -23,13 +23,11 @@ from otpt.data import (
     find_records,
     list_datasets,
     load_dataset,
-    prepare_imagenet,
-    prepare_ucf101,
     published_downloads,
 )
 from otpt.data.downloader import Plan
 from otpt.data.fetching import as_size
-from otpt.data.preparing import DEVKIT
+from otpt.data.preparing import DEVKIT, prepare_imagenet, prepare_ucf101
 from otpt.errors import OtptError
 from otpt.files import Json
 

@@ -41,7 +41,6 @@ from otpt.data.own import (
     table_dataset,
 )
 from otpt.data.photographs import photograph
-from otpt.data.preparing import prepare_imagenet, prepare_ucf101
 from otpt.data.registered import (
     CheckReport,
     DatasetEntry,
@@ -104,8 +103,6 @@ __all__ = [
     "load_dataset",
     "open_source",
     "photograph",
-    "prepare_imagenet",
-    "prepare_ucf101",
     "published_downloads",
     "read_class_list",
     "read_downloads",

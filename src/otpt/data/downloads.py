@@ -12,6 +12,7 @@ from typing import Annotated
 import pydantic.dataclasses
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
+from otpt.arguments import checked
 from otpt.errors import OtptError, describe_error
 from otpt.files import parse_toml, read_text
 from otpt.plugins import load_installed_plugins, restorable
@@ -89,15 +90,17 @@ Downloads = Mapping[str, Download]
 _ADDED: dict[str, Download] = restorable({})
 
 
+@checked
 def register_downloads(downloads: Downloads) -> None:
     """Register the sources of a plugin's data sets."""
     _ADDED.update(downloads)
 
 
-def published_downloads(sources: Path | None = None) -> Downloads:
+@checked
+def published_downloads(sources: str | Path | None = None) -> Downloads:
     """Return the sources of all data sets; the tables of a TOML file replace those of the same name."""
     load_installed_plugins("datasets")
-    replaced = {} if sources is None else read_downloads(read_text(sources, "table of sources"), str(sources))
+    replaced = {} if sources is None else read_downloads(read_text(Path(sources), "table of sources"), str(sources))
     return MappingProxyType({**_builtin(), **_ADDED, **replaced})
 
 
@@ -107,6 +110,7 @@ def _builtin() -> Downloads:
     return read_downloads(text, "downloads.toml")
 
 
+@checked
 def read_downloads(text: str, name: str) -> dict[str, Download]:
     """Read sources from TOML; ``name`` is the file in errors."""
     try:
