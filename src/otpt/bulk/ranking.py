@@ -133,16 +133,18 @@ def _rows_by_image(path: str) -> Iterator[list[Row]]:
         image: list[Row] = []
         for line in lines:
             row: Row = json.loads(line)
-            # two images may have the same name; the first method begins the next one
-            if (
-                image
-                and (row["image"], row.get("method")) in [(other["image"], other.get("method")) for other in image]
-            ) or (image and row["image"] != image[0]["image"]):
+            if image and _begins_image(row, image):
                 yield image
                 image = []
             image.append(row)
         if image:
             yield image
+
+
+def _begins_image(row: Row, image: Sequence[Row]) -> bool:
+    """Return whether a row is of another image than those before; of two images of one name, by its method."""
+    methods = [earlier.get("method") for earlier in image]
+    return row["image"] != image[0]["image"] or row.get("method") in methods
 
 
 def _uncertainty_of(row: Row) -> float | None:
@@ -155,9 +157,7 @@ def _write(path: str, ranked: Sequence[RankedImage], top: int | None) -> None:
     folder, name = os.path.split(os.path.abspath(path))
     unfinished = os.path.join(folder, f".sorting-{name}")
     writer = writer_of(Storage(unfinished), RowFormat(top=top))
-    for file in writer.files:
-        if os.path.isfile(file):
-            os.unlink(file)  # left by a kill
+    writer.remove()  # left by a kill
     writer.append([row for image in ranked for row in image.rows], 0, len(ranked))
     writer.finish()
     os.replace(unfinished, path)
