@@ -15,14 +15,14 @@ from otpt.data import photograph
 
 GALLERY = Path(__file__).parent / "gallery"
 CLASSES = PHOTOGRAPH_CLASSES | {
-    "palace": (
-        "palace", "castle", "church", "skyscraper", "bridge", "barn", "lighthouse", "stadium", "house", "tent",
+    "temple": (
+        "temple", "castle", "church", "skyscraper", "bridge", "barn", "lighthouse", "stadium", "house", "tent",
     ),
     "flower": (
         "flower", "tree", "leaf", "mushroom", "butterfly", "bee", "fruit", "vegetable", "bird", "grass",
     ),
 }  # fmt: skip
-SAMPLES = {"palace": "china.jpg", "flower": "flower.jpg"}  # of scikit-learn, CC BY 2.0
+SAMPLES = {"temple": "china.jpg", "flower": "flower.jpg"}  # of scikit-learn, CC BY 2.0
 SHOWN = 4
 
 
