@@ -179,7 +179,7 @@ def draw_geometry(features: Mapping[str, Floats], *, title: str, note: str) -> F
             *centre_of, s=60, color=look.colour, marker=look.marker, edgecolor=style.ink(), zorder=4, label=label
         )
     angles_panel.set(xlabel="angle between two text features, degrees", ylabel="density", title="angles")
-    dispersion_panel.set(xlabel="distance from the centroid", ylabel="angle to the nearest feature, degrees")
+    dispersion_panel.set(xlabel="distance from the centroid", ylabel="angle to the nearest, degrees")
     dispersion_panel.set_title("dispersion")
     for panel in (angles_panel, dispersion_panel):
         panel.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), fontsize=6.5)
