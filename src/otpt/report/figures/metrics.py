@@ -278,6 +278,6 @@ def _swept(results: Results) -> pd.DataFrame:
     if table.empty:
         raise OtptError(
             "The chosen methods hold no sweep, such as 'o-tpt[lambda=18]'; make a run with "
-            "'otpt sweep … --set lambda=0,1,2,6,18,54'."
+            "'otpt sweep … --sweep lambda=0,1,2,6,18,54'."
         )
     return table
