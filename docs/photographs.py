@@ -10,8 +10,8 @@ from PIL import Image
 from sklearn.datasets import load_sample_image
 
 from otpt import Prediction, load
-from otpt.cli.demo import PHOTOGRAPH_CLASSES
 from otpt.data import photograph
+from otpt.data.photographs import PHOTOGRAPH_CLASSES
 
 GALLERY = Path(__file__).parent / "gallery"
 CLASSES = PHOTOGRAPH_CLASSES | {

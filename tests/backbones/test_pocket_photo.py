@@ -9,8 +9,8 @@ from open_clip import CLIP
 from otpt import Classifier, load
 from otpt.backbones import ClipBackbone, load_backbone
 from otpt.backbones.pocket_photo import CONFIG, load_pocket_photo
-from otpt.cli.demo import PHOTOGRAPH_CLASSES
 from otpt.data import photograph
+from otpt.data.photographs import PHOTOGRAPH_CLASSES
 
 EVERYDAY = ["cat", "dog", "car", "cup of coffee", "tree", "rocket", "chair", "bird", "pizza", "house"]
 

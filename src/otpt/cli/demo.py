@@ -13,6 +13,7 @@ from otpt.classifier import load
 from otpt.cli import options as o
 from otpt.cli.terminal import command_line, print_table, say, terminal_width
 from otpt.data import load_dataset, photograph
+from otpt.data.photographs import PHOTOGRAPH_CLASSES
 from otpt.evaluation import Evaluation, Progress, duration
 from otpt.methods import DEFAULT_METHOD, Protocol, get_methods
 from otpt.report import compare_methods, evaluation_table, open_results, ranked
@@ -25,18 +26,6 @@ BACKBONE = DRAWINGS
 DATASETS = ("emoji/animals", "emoji/food", "emoji/travel", "emoji/line")
 SHARD_SIZE = 20  # small, so that both processes have something to do until the end
 TITLE = "Emoji by an artist the model has not seen"
-
-PHOTOGRAPH_CLASSES = {
-    "cat": ("cat", "dog", "fox", "rabbit", "tiger", "lion", "horse", "bear", "raccoon", "squirrel"),
-    "coffee": (
-        "cup of coffee", "cup of tea", "bowl of soup", "glass of beer", "plate", "teapot", "spoon", "cake",
-        "bottle of wine", "ice cream",
-    ),
-    "rocket": (
-        "rocket", "airplane", "helicopter", "lighthouse", "tower", "fireworks", "volcano", "ship", "candle", "crane",
-    ),
-}  # fmt: skip
-"""Ten plausible classes of each photograph; the first is correct."""
 
 
 def demo(

@@ -6,9 +6,10 @@ app = create_app(Service({"pocket": load_backbone("pocket")}))
 from __future__ import annotations
 
 import asyncio
+import base64
 import logging
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Annotated
@@ -26,8 +27,11 @@ from starlette.exceptions import HTTPException
 from starlette.formparsers import MultiPartException, MultiPartParser
 
 from otpt._version import __version__
+from otpt.backbones.sources import DRAWINGS, PHOTOGRAPHS
 from otpt.classifier import candidates
+from otpt.data import photograph
 from otpt.data.emoji import EmojiSet, load_emoji
+from otpt.data.photographs import PHOTOGRAPH_CLASSES
 from otpt.errors import OtptError
 from otpt.methods import field_names, known_parts, published_names
 from otpt.registry import AXES
@@ -211,7 +215,7 @@ async def methods(service: Serving) -> dict[str, JsonValue]:
     return {"default": (await service.information())["method"], **await asyncio.to_thread(_methods)}
 
 
-@_routes.get("/v1/examples", summary="A few embedded images, if the extra emoji is installed")
+@_routes.get("/v1/examples", summary="A few embedded images: photographs, and drawings if the extra emoji is installed")
 def examples() -> dict[str, JsonValue]:
     """List the images that the page offers."""
     return {"examples": _examples()}
@@ -319,22 +323,24 @@ def _methods() -> dict[str, JsonValue]:
 
 @cache
 def _examples() -> list[JsonValue]:
-    """Return example images, each with its label and the labels next to it in the class list, which are similar."""
+    """Return example images, each with its label among others, and the embedded model that knows it."""
     images: list[JsonValue] = []
-    try:
+    for name, classes in PHOTOGRAPH_CLASSES.items():
+        image = base64.b64encode(photograph(name).read_bytes()).decode()
+        images.append({"label": classes[0], "labels": list(classes), "image": image, "model": PHOTOGRAPHS})
+    with suppress(OtptError):  # the drawings are in another package, which may not be installed
         for name, positions in _EXAMPLES.items():
             images += _examples_of(load_emoji(name), positions)
-    except OtptError:  # the images are in another package, which is not installed
-        return []
     return images
 
 
 def _examples_of(dataset: EmojiSet, positions: Sequence[int]) -> list[JsonValue]:
+    """Return drawings with the labels next to theirs in the class list, which are similar."""
     images: list[JsonValue] = []
     for position in positions:
         label = dataset.label(position)
         first = max(0, min(label - 3, len(dataset.class_names) - _OFFERED))
         labels: list[JsonValue] = list(dataset.class_names[first : first + _OFFERED])
         image = data_url(dataset.image(position), "PNG").partition(",")[2]
-        images.append({"label": dataset.class_names[label], "labels": labels, "image": image})
+        images.append({"label": dataset.class_names[label], "labels": labels, "image": image, "model": DRAWINGS})
     return images

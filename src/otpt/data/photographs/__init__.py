@@ -9,6 +9,18 @@ from otpt.errors import unknown
 
 _FOLDER = Path(__file__).parent
 
+PHOTOGRAPH_CLASSES = {
+    "cat": ("cat", "dog", "fox", "rabbit", "tiger", "lion", "horse", "bear", "raccoon", "squirrel"),
+    "coffee": (
+        "cup of coffee", "cup of tea", "bowl of soup", "glass of beer", "plate", "teapot", "spoon", "cake",
+        "bottle of wine", "ice cream",
+    ),
+    "rocket": (
+        "rocket", "airplane", "helicopter", "lighthouse", "tower", "fireworks", "volcano", "ship", "candle", "crane",
+    ),
+}  # fmt: skip
+"""Ten plausible classes of each photograph; the first is correct."""
+
 
 @checked
 def photograph(name: str) -> Path:

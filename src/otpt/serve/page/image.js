@@ -66,7 +66,7 @@ export function showExamples(examples, choose) {
       make(
         "button",
         { type: "button", "aria-pressed": "false", "data-name": example.label, title: example.label, onclick: () => choose(example) },
-        make("img", { src: `data:image/png;base64,${example.image}`, alt: example.label, width: 44, height: 44 }),
+        make("img", { src: `data:${typeOf(example)};base64,${example.image}`, alt: example.label, width: 44, height: 44 }),
       ),
     ),
   );
@@ -76,8 +76,13 @@ export function showExamples(examples, choose) {
 /** The example's image as a file. */
 export function exampleFile(example) {
   const bytes = Uint8Array.from(atob(example.image), (letter) => letter.charCodeAt(0));
-  return new File([bytes], `${example.label.replace(/[^\w-]+/g, "-")}.png`, { type: "image/png" });
+  const type = typeOf(example);
+  const suffix = type === "image/png" ? "png" : "jpg";
+  return new File([bytes], `${example.label.replace(/[^\w-]+/g, "-")}.${suffix}`, { type });
 }
+
+/** PNG or JPEG, by the first letters of its base64. */
+const typeOf = (example) => (example.image.startsWith("iVBOR") ? "image/png" : "image/jpeg");
 
 function base64(bytes) {
   let text = "";

@@ -7,7 +7,7 @@ import { chosenLabels, hasList, labelFault, listenForLabels, setLabels, setList 
 import { linkTo, readLink } from "./link.js";
 import { offerMap } from "./map.js";
 import { chosenMethods, listenForMethods, mainOf, setMethods } from "./methods.js";
-import { chosenOptions, defaultsOf, listenForOptions, setOptions } from "./options.js";
+import { chosenOptions, defaultsOf, listenForOptions, setModel, setOptions } from "./options.js";
 import { showReproduce } from "./reproduce.js";
 import { ask, get, hasToken, send, useToken } from "./server.js";
 import { asCommand, asCurl, asPython } from "./snippets.js";
@@ -129,8 +129,9 @@ function busy(on) {
   if (on) $("status").textContent = "Classifying";
 }
 
-/** An example brings its own labels, so that one click shows something, unless a list of the service is chosen. */
-function choose(example, take, { keepLabels = hasList(), quiet = false } = {}) {
+/** An example brings its own labels, unless a list of the service is chosen, and the model that knows it, if served. */
+function choose(example, take, { keepLabels = hasList(), keepModel = false, quiet = false } = {}) {
+  if (!keepModel) setModel(example.model);
   if (!keepLabels && example.labels) setLabels(example.labels);
   return take(exampleFile(example), example.label, quiet);
 }
@@ -150,7 +151,7 @@ async function start() {
   if (link.options) setOptions(link.options);
   const first = examples.find((example) => example.label === link.example) ?? examples[0];
   // a link asks again; a first visit waits for the reader
-  if (first) choose(first, take, { keepLabels: Boolean(link.labels || hasList()), quiet: !link.methods });
+  if (first) choose(first, take, { keepLabels: Boolean(link.labels || hasList()), keepModel: Boolean(link.options), quiet: !link.methods });
 }
 
 /** Begins, or asks for the token that the service wants. */

@@ -44,6 +44,13 @@ export function setOptions(options) {
   tell();
 }
 
+/** Chooses a model, if it is served. */
+export function setModel(name) {
+  if (!service.models.some((model) => model.name === name)) return;
+  $("model").value = name;
+  tell();
+}
+
 /** Offers models and calibrations; `changed` is called when an option changes. */
 export function listenForOptions(told, calibrations, changed) {
   service = told;
