@@ -100,18 +100,26 @@ class PaperLayout(Layout):
         check_names("prompt", None if selection.prompt is None else [selection.prompt], results.prompts)
         methods = self.methods(results, selection.methods)
         tables: list[Table] = []
-        for part in self.parts(results, selection, methods):
+        parts = [part for part in self.parts(results, selection, methods) if part.datasets and part.methods]
+        several_prompts = selection.prompt is None and len({part.prompt for part in parts}) > 1
+        for part in parts:
             shown = part if printed is None else replace(part, printed=printed)
-            if shown.datasets and shown.methods:
-                tables.append(self._table(results, shown, metrics, backbone, selection.level))
+            table = self._table(results, shown, metrics, backbone, selection.level)
+            if several_prompts and str(part.prompt) not in table.title:
+                table = replace(table, title=f"{table.title}, prompt {part.prompt!r}")
+            tables.append(table)
         return tables
 
     def check(self, results: Results, selection: Selection) -> None:
         """Raise :class:`OtptError` for a selection that the layout does not have."""
 
     def parts(self, results: Results, selection: Selection, methods: Sequence[str]) -> list[_Part]:
-        """Return what each table shows."""
+        """Return what each table shows: all, or what there is under each prompt if a method has several of them."""
         datasets = self.datasets(results, selection.datasets)
+        columns = results.frame[results.frame["dataset"].isin(datasets) & results.frame["method"].isin(methods)]
+        columns = columns.drop_duplicates(["dataset", "method", "prompt"])
+        if selection.prompt is None and columns.duplicated(["dataset", "method"]).any():
+            return [_prompt_part(results, datasets, methods, prompt) for prompt in columns["prompt"].unique()]
         return [_prompt_part(results, datasets, methods, selection.prompt)]
 
     def methods(self, results: Results, names: Sequence[str] | None = None) -> list[str]:

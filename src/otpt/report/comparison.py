@@ -26,7 +26,7 @@ from otpt.errors import OtptError
 from otpt.metrics import METRICS, Interval
 from otpt.metrics.bootstrap import centred, centred_interval, resample_weights
 from otpt.report.results import LEVEL, ResultKey, Results, check_names
-from otpt.report.selection import choose
+from otpt.report.selection import choose, refuse_several_prompts
 from otpt.runs import Rows
 
 RESAMPLES = 1000
@@ -274,6 +274,8 @@ def _compare_two(
     """Compare two methods on each data set that has both, and over all of them if there are several."""
     pairs: dict[str, list[tuple[ResultKey, ResultKey]]] = {}
     for dataset in check_names("data set", datasets, results.datasets):
+        if prompt is None:
+            refuse_several_prompts(results, dataset, (a, b))
         chosen = choose(results, [dataset], [a, b], prompt)
         candidates = product(chosen.keys_of(method=a), chosen.keys_of(method=b))
         of_dataset = [pair for pair in candidates if _is_pair(*pair)]

@@ -11,14 +11,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
+import pandas as pd
+
 from otpt.errors import OtptError, unknown
 from otpt.metrics import METRICS, get_metric
 from otpt.metrics.bootstrap import check_level
 from otpt.plugins import PLUGINS, load_installed_plugins, restorable
-from otpt.report.formats import Table, number_text
+from otpt.report.formats import FLAGS, KEYS, NUMBERS, Table, number_text
 from otpt.report.results import Results, check_names
-from otpt.report.selection import all_groups, choose, plain_methods, swept_settings
-from otpt.report.tables import interval_note, make_cells, progress_notes, uneven_notes
+from otpt.report.selection import all_groups, by_prompt, choose, plain_methods, swept_settings
+from otpt.report.tables import interval_note, make_cells, mark_cells, progress_notes, uneven_notes, unmarked_cells
 
 _Entry = TypeVar("_Entry")
 
@@ -105,12 +107,20 @@ class PlainLayout(Layout):
         check_names("prompt", None if selection.prompt is None else [selection.prompt], results.prompts)
         datasets = check_names("data set", selection.datasets, results.datasets)
         methods = check_names("method", selection.methods, results.methods)
-        chosen = choose(results, datasets, methods, selection.prompt)
-        cells = make_cells(chosen, all_groups(chosen), metrics, level=selection.level)
+        in_datasets = results.frame["dataset"].isin(datasets)
+        is_shown = in_datasets & results.frame["method"].isin(methods)
+        if selection.prompt is not None:
+            is_shown &= results.frame["prompt"] == selection.prompt
+        chosen = results.narrow(results.frame[is_shown], datasets, methods)
+        parts = by_prompt(chosen)
+        groups = all_groups(chosen)
+        cells = pd.concat([unmarked_cells(part, groups, metrics, level=selection.level) for part in parts])
+        cells = mark_cells(cells.reset_index(drop=True))[[*KEYS, *NUMBERS, *FLAGS]]
         notes = [*progress_notes(chosen), *uneven_notes(chosen)]
         if selection.level is not None:
             notes.append(interval_note(selection.level))
-        return [Table("plain", "Accuracy and calibration", cells, notes=tuple(notes), level=selection.level)]
+        rows = ("method", "prompt", "metric") if len(parts) > 1 else ("method", "metric")
+        return [Table("plain", "Accuracy and calibration", cells, rows, notes=tuple(notes), level=selection.level)]
 
 
 class SweepLayout(Layout):
@@ -136,7 +146,8 @@ class SweepLayout(Layout):
         for keys, variants in swept.groupby(["base", *further], sort=False, dropna=False):
             shown = [name for name in (row, column) if name]
             named = cells.merge(variants.dropna(subset=shown), on="method").sort_values(shown)
-            fixed = [keys[0], *(f"{name}={value}" for name, value in zip(further, keys[1:], strict=True))]
+            held_fixed = zip(further, keys[1:], strict=True)
+            fixed = [keys[0], *(f"{name}={_value_text(value)}" for name, value in held_fixed if pd.notna(value))]
             for dataset, of_dataset in named.groupby("dataset", sort=False):
                 title = f"{', '.join(map(str, fixed))} on {dataset}"
                 of_baselines = baselines.get(str(dataset), [])

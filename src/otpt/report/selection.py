@@ -44,6 +44,15 @@ def prompt_of(results: Results, dataset: str, method: str, wanted: str | None = 
     raise OtptError(f"The runs hold {dataset!r} with {len(prompts)} prompts ({listed}); {remedy}.")
 
 
+def refuse_several_prompts(results: Results, dataset: str, methods: Sequence[str]) -> None:
+    """Raise an :class:`OtptError` if one of the methods has several prompts on a data set."""
+    for method in methods:
+        prompts = results.prompts_of(dataset, method)
+        if len(prompts) > 1:
+            listed = "; ".join(map(repr, prompts[:5]))
+            raise OtptError(f"The runs hold {method!r} on {dataset!r} with the prompts {listed}; {REMEDY}.")
+
+
 def choose(
     results: Results,
     datasets: Sequence[str],

@@ -43,6 +43,8 @@ def display_names(runs: Sequence[Run]) -> dict[tuple[str, str], str]:
     for column in dict.fromkeys(column for run in runs for column in _columns(run)):
         facts = [column_facts(run, column) for run in runs if column in _columns(run)]
         differing[column[2]] |= _differing(facts)
+    for dataset, method in dict.fromkeys((column[0], column[2]) for run in runs for column in _columns(run)):
+        differing[method] |= _differing_between_prompts(runs, dataset, method)
     names: dict[tuple[str, str], str] = {}
     for run in runs:
         for method in dict.fromkeys(column[2] for column in _columns(run)):
@@ -74,6 +76,19 @@ def _differing(facts: Sequence[Facts]) -> set[str]:
     """Return the names of the facts that are not the same in all of several mappings."""
     names = {name for each in facts for name in each}
     return {name for name in names if any(each.get(name) != facts[0].get(name) for each in facts)}
+
+
+def _differing_between_prompts(runs: Sequence[Run], dataset: str, method: str) -> set[str]:
+    """Return the facts that differ where no two runs share a prompt; tables tell the prompts apart by themselves."""
+    by_run = {}
+    for run in runs:
+        columns = [column for column in _columns(run) if (column[0], column[2]) == (dataset, method)]
+        if columns:
+            by_run[str(run.folder)] = (run, columns)
+    prompts = [column[1] for _, columns in by_run.values() for column in columns]
+    if len(set(prompts)) < len(prompts):
+        return set()
+    return _differing([column_facts(run, columns[0]) for run, columns in by_run.values()]) - {"prompt"}
 
 
 def _columns(run: Run) -> list[Column]:
