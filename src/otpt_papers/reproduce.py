@@ -424,7 +424,7 @@ class _Planner:
         words += [] if augmix is None else ["--augmix" if augmix else "--no-augmix"]
         words += [] if choice.limit is None else ["--limit", str(choice.limit)]
         folder = self._folder(backbone) / group
-        if not columns and spec.command == "sweep" and "--set" in spec.options:
+        if not columns and "--sweep" in spec.options:
             swept = [spec.options[1].partition("=")]
             columns = tuple(
                 f"{method}[{name}={value}]"
@@ -548,6 +548,6 @@ def _swept(needs: Mapping[str, tuple[str, ...]], method: str) -> list[tuple[str,
     values = []
     for group, methods in needs.items():
         options = GROUPS[group].options
-        if GROUPS[group].command == "sweep" and "--set" in options and method in methods:
+        if "--sweep" in options and method in methods:
             values += [(value, options[1]) for value in options[1].partition("=")[2].split(",")]
     return values
