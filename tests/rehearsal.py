@@ -345,6 +345,7 @@ def reproduce_words(folder: Path, data: Path, *more: str) -> list[str]:
 def rehearse(folder: Path) -> None:
     """Do everything, and count the tables and figures."""
     started = time.monotonic()
+    folder.mkdir(parents=True, exist_ok=True)
     data = fetch(folder)
     words = reproduce_words(folder, data)
     run(*words)

@@ -1,4 +1,4 @@
-"""``otpt reproduce --go`` with bad input: one sentence each, the other commands continue, and the next call finishes."""
+"""``otpt reproduce --go`` with bad input: one sentence each, the others continue, and the next call finishes."""
 
 from __future__ import annotations
 
@@ -142,9 +142,7 @@ def fill_disk(monkeypatch: pytest.MonkeyPatch, is_full: Callable[[Path], bool]) 
     ],
     ids=["rows", "table", "index"],
 )
-def test_a_full_disk(
-    bed: Bed, monkeypatch: pytest.MonkeyPatch, full: Callable[[Path], bool], made: list[str]
-) -> None:
+def test_a_full_disk(bed: Bed, monkeypatch: pytest.MonkeyPatch, full: Callable[[Path], bool], made: list[str]) -> None:
     with monkeypatch.context() as patched:
         fill_disk(patched, full)
         code, out, err = bed.go()
@@ -181,7 +179,12 @@ def test_a_defect_in_one_figure(bed: Bed, monkeypatch: pytest.MonkeyPatch, error
         patched.setattr("otpt.cli.plot.draw", fail)
         code, out, _ = go()
     missing = out.partition("Missing:")[2]
-    assert (code, type(error).__name__ in missing, "Figure 4" in missing, "Figure 6" in missing) == (3, True, True, False)
+    assert (code, type(error).__name__ in missing, "Figure 4" in missing, "Figure 6" in missing) == (
+        3,
+        True,
+        True,
+        False,
+    )
     assert {path.name for path in (bed.out / "figures").iterdir()} == {"figure-06.pdf", "figure-06.png"}
     assert go()[0] == 0
     assert len(list((bed.out / "figures").iterdir())) == 4
