@@ -315,7 +315,7 @@ def test_methods_that_need_words_refuse_in_a_sentence() -> None:
             "prompt and templates cannot be combined",
         ),
         (lambda: clf.set_classes(NAMES, templates=["a thing"]), "exactly once"),
-        (lambda: clf.set_classes("cat"), "single string 'cat'"),
+        (lambda: clf.set_classes("cat"), r"names is 'cat'; expected a list .*pass \['cat'\]"),
     ]
     for call, words in wrong:
         with pytest.raises(OtptError, match=words):

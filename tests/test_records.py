@@ -145,7 +145,10 @@ def evaluations(draw: st.DrawFn) -> Evaluation:
     protocol = protocol.replace(methods=["tpt", "zero-shot"])
     prompts = st.none() | st.lists(PROMPTS, min_size=1, max_size=3, unique_by=lambda prompt: prompt.name)
     seeds = st.lists(st.integers(), min_size=1, max_size=3, unique=True)
-    fields = {**plain_fields(Evaluation), "prompts": prompts, "seeds": seeds}
+    views = st.lists(st.integers(1, 99), min_size=1, max_size=2, unique=True)
+    rates = st.lists(st.floats(0.001, 1), min_size=1, max_size=2, unique=True)
+    sweeps = st.fixed_dictionaries({}, optional={"views": views, "learning-rate": rates})
+    fields = {**plain_fields(Evaluation), "prompts": prompts, "seeds": seeds, "sweep": sweeps}
     decision = draw(decisions(files=False, threshold=0.5, within=None))
     return Evaluation(protocol=protocol, decision=decision, **draw(st.fixed_dictionaries({}, optional=fields)))
 

@@ -40,6 +40,7 @@ from otpt import (
     metrics,
     plugins,
 )
+from otpt.backbones import ClipBackbone
 from otpt.calibration import Calibration
 from otpt.data import Dataset
 from otpt.evaluation import evaluate
@@ -85,6 +86,9 @@ HOSTILE: dict[str, Any] = {
     "set": {1, "x"},
     "range": range(3),
     "path": Path("nowhere/x"),
+    "folder": "folder",
+    "long": "x" * 5000,
+    "long path": Path("x" * 5000),
     "function": harmless,
     "empty array": np.zeros((0, 3)),
     "texts": np.array(["x", "y"]),
@@ -98,12 +102,17 @@ HOSTILE: dict[str, Any] = {
     "half precision": torch.ones(40, 3, dtype=torch.bfloat16, requires_grad=True),
     "series": torch.ones(40),
 }
-"""Values that no argument expects, or that few do."""
+"""Values that no argument expects, or that few do. Paths are relative: "folder" is one with a file of somebody."""
+
+
+@cache
+def backbone() -> ClipBackbone:
+    return tiny_backbone()
 
 
 @cache
 def classifier() -> Classifier:
-    return Classifier(tiny_backbone(), "zero-shot", classes=CLASSES, views=2, groups=TREE)
+    return Classifier(backbone(), "zero-shot", classes=CLASSES, views=2, groups=TREE)
 
 
 def labelled_file() -> Path:
@@ -131,7 +140,7 @@ def calibrated() -> Calibration:
 @cache
 def run() -> Run:
     folder = Path(tempfile.mkdtemp()) / "run"
-    return evaluate(tiny_dataset(), tiny_backbone(), out=folder, methods=["zero-shot"], save_probabilities=True).run
+    return evaluate(tiny_dataset(), backbone(), out=folder, methods=["zero-shot"], save_probabilities=True).run
 
 
 BY_PARAMETER: dict[str, Any] = {
@@ -162,7 +171,7 @@ BY_PARAMETER: dict[str, Any] = {
     "method": "zero-shot",
     "views": lambda: torch.ones(1, 1, 32),
     "dataset": tiny_dataset,
-    "backbone": tiny_backbone,
+    "backbone": backbone,
     "device": "cpu",
     "workers": 0,
     "crops": 4,
@@ -243,6 +252,9 @@ CALLS: dict[str, dict[str, Any]] = {
     "Classifier.use_calibrations": {"calibrations": []},
     "Classifier.to": {"device": "cpu"},
     "Classifier.replace": {"views": 4, "coverage": None, "within": None, "threshold": 0.5, "method": "zero-shot"},
+    "otpt.bulk.check_ranked": {"out": "out.csv", "export": None},
+    "otpt.bulk.rank": {"source": lambda: [image(0)], "out": "ranked.csv", "overwrite": True},
+    "otpt.bulk.uncertainty": {"prediction": lambda: predictions()[0], "several_labels": False},
     "Prediction.top": {"count": 2},
     "Calibration.write": {"path": "cal.json"},
 }
@@ -269,8 +281,6 @@ INSIDE: dict[str, str] = {
         ("otpt.metrics.evaluate_rows", "otpt.images.open_header", "otpt.explain.heat_map", "otpt.data.stratified"),
         "steps of other functions",
     ),
-    "otpt.data.prepare_imagenet": "a step of otpt datasets",
-    "otpt.data.prepare_ucf101": "a step of otpt datasets",
     "otpt.data.is_label_studio": "a step of load_dataset",
     "otpt.images.is_colourful": "a step of otpt predict",
     "otpt.bulk.stamp_of": "a step of the store",
@@ -280,16 +290,14 @@ INSIDE: dict[str, str] = {
     "otpt.images.is_url": "a step of open_image",
     "otpt.images.rgb_array": "a step of open_image",
     "otpt.explain.crop_map": "a step of explain",
+    "otpt.explain.tuned_text_features": "a step of otpt plot",
     "otpt.data.classes_without_images": "a step of evaluate",
 }
 """Public functions that people do not call with arguments of their own, and why."""
 
 
-SLOW = (
-    *("otpt.load", "otpt.load_backbone", "otpt.pipeline", "otpt.Classifier", "otpt.evaluation.evaluate"),
-    "otpt.bulk.predict",
-)
-"""Functions that take long; they get every twelfth hostile value, the others every fourth, another one each."""
+COSTLY = {"otpt.load": 12, "otpt.load_backbone": 12, "otpt.pipeline": 12}
+"""Functions that load models: of n hostile values they get one, and all only in the ``long`` test."""
 
 
 def public_functions(module: ModuleType) -> Iterator[tuple[str, Callable[..., Any]]]:
@@ -347,26 +355,66 @@ def call(function: Callable[..., Any], arguments: dict[str, Any]) -> object:
     return list(itertools.islice(result, 5)) if isinstance(result, Iterator) else result
 
 
+def hostile_calls(name: str, step: int = 1) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Yield calls with one hostile argument, as its name, the kind of value and all arguments.
+
+    With a step, each argument gets only every so many values, and the next argument other ones.
+    """
+    for position, parameter in enumerate(arguments_of(name)):
+        if (name, parameter) not in UNCHECKED:
+            for kind, value in list(HOSTILE.items())[position % step :: step]:
+                if (name, parameter, kind) not in CALLED:
+                    yield parameter, kind, {**arguments_of(name), parameter: value}
+
+
+def check_hostile_calls(name: str, step: int) -> None:
+    """Fail for errors that are not ours, and for a file that is gone."""
+    Path("folder").mkdir()
+    foreign = Path("folder/keep.txt")
+    foreign.write_text("not ours", encoding="utf-8")
+    failures = []
+    for parameter, kind, arguments in hostile_calls(name, step):
+        try:
+            call(FUNCTIONS[name], arguments)
+        except OtptError:
+            pass
+        except Exception as error:
+            failures.append(f"{parameter} = {kind}: {type(error).__name__}: {error!s:.100}")
+        if not foreign.is_file():
+            pytest.fail(f"{name} with {parameter} = {kind} removes files of others.")
+    assert not failures, f"{name} with {len(failures)} hostile arguments:\n" + "\n".join(failures)
+
+
+@pytest.fixture
+def working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A temporary folder for whatever is written, also as the home folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    return tmp_path
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.usefixtures("working_folder")
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_hostile_arguments_raise_only_our_errors(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    function = FUNCTIONS[name]
-    failures = []
-    step = 12 if name in SLOW else 4
-    for position, parameter in enumerate(arguments_of(name)):
-        for kind, value in list(HOSTILE.items())[position % step :: step]:
-            if (name, parameter) in UNCHECKED:
-                continue
-            arguments = {**arguments_of(name), parameter: value}
-            try:
-                call(function, arguments)
-            except OtptError:
-                pass
-            except Exception as error:
-                failures.append(f"{parameter} = {kind}: {type(error).__name__}: {error!s:.100}")
-    assert not failures, f"{name} with {len(failures)} hostile arguments:\n" + "\n".join(failures)
+def test_hostile_arguments_raise_only_our_errors(name: str) -> None:
+    check_hostile_calls(name, COSTLY.get(name, 1))
+
+
+@pytest.mark.long
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.usefixtures("working_folder")
+@pytest.mark.parametrize("name", COSTLY)
+def test_all_hostile_arguments_of_costly_functions(name: str) -> None:
+    check_hostile_calls(name, 1)
+
+
+def test_hostile_paths_stay_in_the_working_folder(working_folder: Path) -> None:
+    for value in HOSTILE.values():
+        if isinstance(value, (str, Path)) and "\0" not in str(value):
+            path = Path(value).expanduser()
+            assert not path.is_absolute()
+            assert ".." not in path.parts
 
 
 UNCHECKED = {
@@ -375,6 +423,8 @@ UNCHECKED = {
     ("otpt.metrics.bootstrap_difference", "metric"),
 }
 """Parameters that are functions of the caller, whose errors pass through."""
+CALLED = {("otpt.evaluation.evaluate", "backbone", "class")}
+"""Hostile values that are called as the caller's function, with an error of their own: ``int("auto")``."""
 
 
 def test_the_reasons_are_about_functions_that_exist() -> None:

@@ -54,10 +54,21 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
         for name, value in arguments.items():
             if name in kinds and not any(kind.accepts(value) for kind in kinds[name]):
                 expected = " or ".join(dict.fromkeys(kind.words for kind in kinds[name]))
-                raise OtptError(f"{name} is {_shown(value)}; expected {expected}.")
+                hint = _single_item_hint(name, value, kinds[name])
+                raise OtptError(f"{name} is {_shown(value)}; expected {expected}{hint}.")
         return function(*args, **kwargs)
 
     return validated
+
+
+def _single_item_hint(name: str, value: object, kinds: Sequence[_Kind]) -> str:
+    """Return how to pass a single text, path or object of this package where a list is expected; else nothing."""
+    expects_list = any(kind in (_LIST, _TEXTS) for kind in kinds)
+    is_item = isinstance(value, (str, os.PathLike)) or type(value).__module__.startswith("otpt.")
+    if not (expects_list and is_item):
+        return ""
+    item = _shown(value) if isinstance(value, str) else name
+    return f"; for a single one, pass [{item}]"
 
 
 def _shown(value: object) -> str:
@@ -109,7 +120,8 @@ def _kind(hint: object) -> _Kind | None:
         return _PLAIN[hint]
     if origin is Literal:
         choices = get_args(hint)
-        words = ", ".join(map(repr, choices))
+        *first, last = map(repr, choices)
+        words = f"{', '.join(first)} or {last}" if first else last
         return _Kind(words, lambda value: isinstance(value, (str, int)) and value in choices)
     if origin in (Sequence, list, tuple) and get_args(hint)[:1] == (str,):
         return _TEXTS

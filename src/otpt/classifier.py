@@ -810,8 +810,6 @@ class Classifier:
             calibrations: files, :class:`Calibration` or :class:`Calibrated` objects; at most one per method.
             methods: methods accepted in the calibrations; the classifier's method by default.
         """
-        if isinstance(calibrations, CalibrationSource):
-            raise OtptError("calibrations is a single calibration; expected a list: pass [calibration].")
         if not isinstance(calibrations, (list, tuple)):
             raise OtptError(f"calibrations is {calibrations!r:.80}; expected a list of files or calibrations.")
         accepted = get_methods([self.method] if methods is None or len(methods) == 0 else methods)

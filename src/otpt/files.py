@@ -122,13 +122,13 @@ def parse_toml(text: str) -> dict[str, object]:
 
 
 def is_there(path: Path) -> bool:
-    """Return whether a file exists; raise :class:`OtptError` for an I/O error."""
+    """Return whether a file exists; raise :class:`OtptError` for an I/O error or an impossible name."""
     try:
         path.stat()
     except (FileNotFoundError, NotADirectoryError):
         return False
-    except OSError as error:
-        raise OtptError(f"Cannot read {str(path)!r}: {error.strerror or error}.") from None
+    except (OSError, ValueError) as error:  # ValueError for a null character
+        raise OtptError(f"Cannot read {str(path)!r}: {getattr(error, 'strerror', None) or error}.") from None
     return True
 
 

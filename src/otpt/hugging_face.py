@@ -16,6 +16,7 @@ from typing import TypeAlias, cast
 
 import torch
 
+from otpt.arguments import checked
 from otpt.backbones import open_clip_tags
 from otpt.classifier import ArrayImage, Classifier, OneImage, load
 from otpt.errors import OtptError, unknown
@@ -86,6 +87,7 @@ class ZeroShotPipeline:
         return f"ZeroShotPipeline({self.classifier!r})"
 
 
+@checked
 def pipeline(
     task: str = TASK,
     model: object = None,
@@ -124,8 +126,10 @@ def pipeline(
         raise OtptError("The model is None; expected a name such as model='openai/clip-vit-base-patch16'.")
     if isinstance(device, int):
         device = "cpu" if device < 0 else f"cuda:{device}"
-    precision = dtype or torch_dtype
+    precision = torch_dtype if dtype is None else dtype
     if precision is not None:
+        if not isinstance(precision, (str, torch.dtype)):
+            raise OtptError(f"dtype is a {type(precision).__name__}; expected one of {', '.join(_PRECISIONS)}.")
         name = str(precision).removeprefix("torch.")
         if name not in _PRECISIONS:
             raise unknown("dtype", name, _PRECISIONS)

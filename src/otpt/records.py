@@ -35,6 +35,11 @@ class Frozen(BaseModel):
         except ValidationError as error:
             raise settings_error(error, type(self)) from None
 
+    def __hash__(self) -> int:
+        """Return the hash of the fields; of mappings, of their items in any order."""
+        values = [getattr(self, name) for name in type(self).model_fields]
+        return hash(tuple(frozenset(value.items()) if isinstance(value, Mapping) else value for value in values))
+
     def replace(self, **changes: object) -> Self:
         """Return a validated copy with some fields changed."""
         values = {name: getattr(self, name) for name in self.model_fields_set}

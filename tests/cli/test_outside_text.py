@@ -237,7 +237,7 @@ def test_reports_of_runs(otpt: Run, run_of_names: str, labelled: Path) -> None:
     assert otpt("table", "run", "-o", "t.md")[0] == 0
     check_markdown(Path("t.md").read_text("utf-8"))
     assert otpt("report", "run", "-o", "r.html", "--explain", "1")[0] in (0, 2)
-    assert otpt("report", "run", "-o", "r.html")[0] == 0
+    assert otpt("report", "run", "-o", "r.html", "--overwrite")[0] == 0
     check_html(Path("r.html").read_text("utf-8"), scripts=False)
 
 

@@ -16,7 +16,6 @@ from otpt.backbones import Backbone, ClipBackbone
 from otpt.errors import OtptError
 from otpt.evaluation import evaluate
 from otpt.features import FeatureCache, default_cache_folder
-from otpt.features import pipeline as pipeline_module
 from otpt.features.cache import feature_key
 
 pytestmark = pytest.mark.slow
@@ -38,7 +37,7 @@ def no_reading(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(source: object, **_: object) -> None:
         raise AssertionError(f"{source} was read")
 
-    monkeypatch.setattr(pipeline_module, "open_with_digest", refuse)
+    monkeypatch.setattr("otpt.decoders.open_with_digest", refuse)
 
 
 @pytest.mark.equality

@@ -20,7 +20,6 @@ from torch import Tensor
 from otpt.backbones import ClipBackbone
 from otpt.errors import OtptError
 from otpt.features import EncodedImage, FeatureCache, FeaturePipeline, ImageTask
-from otpt.features import pipeline as pipeline_module
 from otpt.features.cache import file_key
 from otpt.images import ImageSource, open_image, open_with_digest
 from otpt.views import ViewRecipe, make_views
@@ -170,7 +169,7 @@ def test_a_file_that_looks_as_it_did_is_not_read(
 
     monkeypatch.setattr(ClipBackbone, "encode_pixels", refuse)
     with monkeypatch.context() as unread:
-        unread.setattr(pipeline_module, "open_with_digest", refuse)
+        unread.setattr("otpt.decoders.open_with_digest", refuse)
         assert all(map(torch.equal, run(), first))
     image(99).save(images[0])
     with pytest.raises(AssertionError, match="image tower"):

@@ -21,7 +21,7 @@ from otpt.data.own import read_label_sets
 from otpt.errors import OtptError
 from otpt.methods.multi_label import GRID, grid_boxes, grid_views, log_odds
 from otpt.metrics.multi_label import mean_average_precision, multi_label_ece, multi_label_f1, multi_label_nll
-from otpt.prompts import tokenize_prompts
+from otpt.prompts.tokens import fixed_tokens
 from otpt.rejection import Rejector
 
 
@@ -190,9 +190,9 @@ def test_candidate_labels_of_each_image(monkeypatch: pytest.MonkeyPatch) -> None
 
     def tokenize(tower: Any, names: Sequence[str], prompt: Any) -> Any:
         encoded.extend(names)
-        return tokenize_prompts(tower, names, prompt)
+        return fixed_tokens(tower, names, prompt)
 
-    monkeypatch.setattr("otpt.methods.state.tokenize_prompts", tokenize)
+    monkeypatch.setattr("otpt.methods.state.fixed_tokens", tokenize)
     found = clf.predict(images, candidate_labels=lists)
     assert sorted(encoded) == ["banana", "hamburger", "pizza", "red apple"]
     assert [each.label for each in found] == ["pizza", "banana", "red apple"]

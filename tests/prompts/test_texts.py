@@ -22,7 +22,7 @@ from otpt.prompts.prompt import PLACE, FixedTexts
 
 Texts: TypeAlias = Prompt | FixedTexts
 
-letters = st.characters(exclude_categories=["Cs"])
+letters = st.characters(exclude_categories=["Cs"], exclude_characters="{}")
 words = st.text(letters, max_size=8)
 sentences = st.tuples(words, words).map("{}".join).filter(lambda text: text.count("{}") == 1)
 

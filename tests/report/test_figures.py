@@ -25,7 +25,7 @@ from otpt.report.figures.cosines import density
 from otpt.report.figures.metrics import pareto_front
 from otpt.report.selection import swept_settings
 
-RUN_OF = {"templates": "prompts", "sweep": "sweep", "pareto": "sweep"}
+RUN_OF = {"templates": "prompts", "sweep": "sweep", "pareto": "sweep", "heatmap": "grid"}
 
 
 FEWER = {"datasets": ["dtd"], "methods": ["tpt", "o-tpt"]}

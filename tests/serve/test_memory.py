@@ -26,7 +26,7 @@ FIELDS: dict[str, dict[str, Any]] = {
     "reject": {"reject": True},
     "reject by another score": {"reject": "msp"},
     "templates": {"templates": ["a {}.", "the {}.", "a photo of a {}."]},
-    "template": {"template": "a very long photo of something that is called a {}, seen from the side."},
+    "prompt": {"prompt": "a very long photo of something that is called a {}, seen from the side."},
     "a method that tunes": {"methods": ["o-tpt"], "views": 8},
     "several methods": {"methods": ["tpt", "c-tpt", "o-tpt", "templates-7"], "views": 8},
     "several labels": {"methods": ["multi-label"], "multi_label": True, "views": None},

@@ -25,6 +25,7 @@ from typing import Protocol, cast, runtime_checkable
 import torch
 from torch import nn
 
+from otpt.arguments import checked
 from otpt.backbones.backbone import ClipBackbone
 from otpt.backbones.checkpoints import SUFFIXES
 from otpt.backbones.devices import check_precision, pick_device
@@ -53,6 +54,7 @@ from otpt.plugins import is_registered, load_installed_plugins
 _FILES = f"FILE{', '.join(SUFFIXES)}"
 
 
+@checked
 def load_backbone(
     spec: object,
     *,
@@ -95,9 +97,6 @@ def load_backbone(
             raise OtptError(f"{name}= applies only to {kind}; omit it.")
     if isinstance(spec, nn.Module) and device == "auto":
         device = str(next((parameter.device for parameter in spec.parameters()), device)).removesuffix(":0")
-    for name, value in {"compile": compile, "quick_gelu": quick_gelu}.items():
-        if value is not None and not isinstance(value, bool):
-            raise OtptError(f"{name} is {value!r:.80}; expected True or False.")
     place = pick_device(device)
     check_precision(precision, place)
     if compile and place.type not in {"cpu", "cuda"}:
@@ -122,7 +121,7 @@ def load_backbone(
 def _from_spec(spec: str, architecture: str | None, quick_gelu: bool | None) -> Parts:
     prefix, colon, rest = spec.partition(":")
     path = Path(os.path.expanduser(spec))
-    if (colon or "/" not in spec) and not path.exists():
+    if (colon or "/" not in spec) and not os.path.exists(path):
         is_registered(prefix, SOURCES, "models")
     source = SOURCES.get(prefix)
     is_file = path.suffix in SUFFIXES and source is None
@@ -134,7 +133,7 @@ def _from_spec(spec: str, architecture: str | None, quick_gelu: bool | None) -> 
         return source.load(rest, quick_gelu)
     if is_file:
         return load_file(path, architecture, quick_gelu)
-    if path.is_dir():
+    if os.path.isdir(path):
         return _folder(str(path), quick_gelu)
     return load_named(spec, quick_gelu)
 

@@ -308,6 +308,8 @@ def _open_pool(pool: Pool | str | None, workers: int | None, device: str) -> Poo
         return local_pool(1 if workers is None else workers, device.partition(":")[0])
     if workers is not None:
         raise OtptError("Both workers and a pool were given; expected one of them.")
+    if not isinstance(pool, (str, Pool)):
+        raise OtptError(f"The pool is a {type(pool).__name__}; expected a pool of workers, or the name of one.")
     return get_pool(pool) if isinstance(pool, str) else pool
 
 

@@ -14,6 +14,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Literal, NamedTuple, TypedDict, Unpack
 
+from otpt.arguments import checked
 from otpt.bulk.jobs import ClassifierJob, Item
 from otpt.bulk.label_studio import LabelStudio
 from otpt.bulk.prediction import BulkResult, Images, Monitor, open_images, predict
@@ -51,6 +52,7 @@ class RankedImage(NamedTuple):
     rows: Sequence[Row]
 
 
+@checked
 def rank(
     classifier: Classifier | ClassifierJob,
     source: Images,
@@ -99,6 +101,8 @@ def rank(
         )
     options["methods"] = None  # they are in the job
     result = predict(job, images, path + _ROWS, ranked=True, **options)
+    if not result.rows:  # nothing is written without images, as by predict
+        return replace(result, path=path)
     ranked = read_ranked(path + _ROWS)
     if export is None:
         _write(path, ranked, options.get("top"))
@@ -110,6 +114,7 @@ def rank(
     return replace(result, path=path)
 
 
+@checked
 def check_ranked(out: str | os.PathLike[str], export: str | None) -> str:
     """Return the path of a sorted output as text; ``OtptError`` if it cannot be written."""
     path = os.fspath(out)

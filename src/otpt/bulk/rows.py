@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
+from otpt.arguments import checked
 from otpt.bulk.jobs import Answer
 from otpt.prediction import Failure, Prediction
 
@@ -38,6 +39,7 @@ def answer_rows(
     return rows
 
 
+@checked
 def uncertainty(prediction: Prediction, *, several_labels: bool) -> float:
     """Return how uncertain a prediction is, from 0 to 1, to label such images first.
 

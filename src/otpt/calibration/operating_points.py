@@ -150,7 +150,7 @@ def shown_threshold(threshold: float, confidence: Floats) -> str:
 
     >>> shown_threshold(0.812345, np.array([0.8123456, 0.9]))
     '0.812345'
-    >>> shown_threshold(0.812345, np.array([0.8124, 0.9]))
+    >>> shown_threshold(0.812345, np.array([0.8125, 0.9]))
     '0.8124'
     """
     if math.isinf(threshold):

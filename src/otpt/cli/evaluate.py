@@ -148,7 +148,7 @@ def evaluate(
         ),
     ] = False,
     sweep: Sweep = (),
-    overwrite: Annotated[bool, o.option("with --multi-label, replace the file of --out")] = False,
+    overwrite: Annotated[bool, o.option("with --multi-label, replace the file of --out", group="Storage")] = False,
     options: EvaluationOptions = EvaluationOptions(),
     decision: o.DecisionOptions = o.DecisionOptions(),
 ) -> int:

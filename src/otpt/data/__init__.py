@@ -176,13 +176,13 @@ def load_dataset(
         return read_features(path, split=split, classes=listed, drop_missing_texts=drop_missing_texts)
     if split != "test":
         raise NoSuchSplit(f"{spec!r} has no splits such as {split!r}; pass each split as a separate data set.")
-    if path.is_file() and is_label_studio(path):
+    if os.path.isfile(path) and is_label_studio(path):
         return label_studio_dataset(path, listed, root=root)
     if is_shards(spec):
         return shard_dataset(spec, root, listed)
     if os.path.isdir(path):
         return image_folder(path, listed)
-    if suffix in TABLES and path.is_file():
+    if suffix in TABLES and os.path.isfile(path):
         by_content = suffix not in TABLE_SUFFIXES or (suffix == ".parquet" and holds_contents(str(path), column))
         return (
             source_dataset(str(path), listed, column)

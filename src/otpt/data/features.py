@@ -154,9 +154,10 @@ def feature_dataset(
 
 @checked
 def read_features(
-    path: Path, *, split: str = "test", classes: ClassList | None = None, drop_missing_texts: bool = False
+    path: str | Path, *, split: str = "test", classes: ClassList | None = None, drop_missing_texts: bool = False
 ) -> FeatureDataset:
     """Read a file of features; see the module."""
+    path = Path(path)
     try:
         arrays = _read_npz(path) if path.suffix.lower() == ".npz" else _read_parquet(path)
     except Exception as error:  # zipfile, NumPy and pyarrow raise nearly anything for a damaged file

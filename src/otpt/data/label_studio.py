@@ -65,7 +65,7 @@ def is_label_studio(path: Path) -> bool:
 
 @checked
 def label_studio_dataset(
-    path: Path, classes: ClassList | None = None, *, root: Path | None = None, multi_label: bool = False
+    path: str | Path, classes: ClassList | None = None, *, root: str | Path | None = None, multi_label: bool = False
 ) -> Dataset:
     """Read an export of Label Studio with one choice per image.
 
@@ -75,6 +75,7 @@ def label_studio_dataset(
         root: further folder in which images are looked for, next to that of the file and the current one.
         multi_label: whether an image may have any number of choices; so it is with a single class.
     """
+    path, root = Path(path), None if root is None else Path(root)
     tasks = list(_read_csv(path) if path.suffix.lower() != ".json" else _read_json(path))
     labelled = [(task.data, choices) for task in tasks if (choices := _chosen(task, path)) is not None]
     if not labelled:

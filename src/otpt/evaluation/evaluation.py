@@ -16,6 +16,7 @@ import pandas as pd
 from filelock import FileLock
 from pydantic import Field, field_validator
 
+from otpt.arguments import checked
 from otpt.backbones import Backbone, FeatureBackbone, as_backbone, is_backbone, load_backbone
 from otpt.data import Dataset, FeatureDataset, as_dataset, load_dataset, stratified
 from otpt.data.sources import Source
@@ -109,7 +110,8 @@ class EvaluationJob:
                     "function of a device that loads one."
                 )
             model = model(device)
-        return as_backbone(model) if is_backbone(model) else cast(Backbone, model)
+        only_features = hasattr(model, "fingerprint") and not is_backbone(model)
+        return cast(Backbone, model) if only_features else as_backbone(model)
 
 
 class ShardWorker:
@@ -214,6 +216,7 @@ class Execution(Frozen):
         return get_pool(value) if isinstance(value, str) else value
 
 
+@checked
 def evaluate(
     datasets: object,
     backbone: object,
@@ -252,7 +255,7 @@ def evaluate(
     evaluation = evaluation.for_datasets(loaded)
     for dataset in loaded:
         for sentence in overlaps(evaluation, dataset):
-            warnings.warn(sentence, stacklevel=2)
+            warnings.warn(sentence, stacklevel=3)  # 2 is the check of the arguments
     variants = [variant for dataset in loaded for variant in evaluation.variants(dataset)]
     shown = as_progress(execution.progress)
     job = EvaluationJob(

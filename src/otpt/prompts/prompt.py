@@ -34,6 +34,15 @@ UNNAMED = "templates"
 """Name of templates without a name."""
 
 
+def _refuse_braces(what: str, text: str) -> None:
+    """Raise an :class:`OtptError` for braces that are not the place of the class name, as in ``{name}``."""
+    rest = text.replace(BRACES, "")
+    if "{" in rest or "}" in rest:
+        raise OtptError(
+            f"The {what} {text!r} has braces with something else than {BRACES}; write {BRACES} for the name."
+        )
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Prompt:
     """Prompt with a tunable context.
@@ -72,6 +81,7 @@ class Prompt:
             raise OtptError(f"The number of tunable tokens is {_short(self.tokens)}; expected an integer.")
         if self.vectors is not None and not isinstance(self.vectors, Tensor):
             raise OtptError(f"The vectors of the prompt are {_short(self.vectors)}; expected a tensor (tokens, width).")
+        _refuse_braces("prompt", self.words)
         words = re.sub(r"\s+", " ", self.words.replace("_", " ").replace(BRACES, f" {PLACE} ")).strip()
         if words.count(PLACE) > 1:
             raise OtptError(
@@ -204,6 +214,8 @@ class Templates:
                 f"The template {wrong[0]!r} of {self.name!r} does not contain {BRACES} exactly once; expected a "
                 f"sentence such as {GENERAL!r}."
             )
+        for sentence in self.sentences:
+            _refuse_braces("template", sentence)
 
     @classmethod
     def read(cls, value: object) -> Self:

@@ -179,7 +179,7 @@ class HubRequest(BaseModel):
 ImageRequest = PredictRequest | PredictForm | CompareRequest | CompareForm
 FIELDS = sorted({*PredictRequest.model_fields, *CompareRequest.model_fields, *HubRequest.model_fields})
 """Names of the fields of all requests."""
-REPEATED = ("image", "labels", "templates", "methods", "calibration")
+REPEATED = ("image", "images", "labels", "templates", "methods", "calibration")
 """Fields of forms that may be given several times."""
 REFUSED = {**refusals(), "template": "requests give it as prompt, like Python and the command line"}
 """Why requests do not have other fields of the records, by name."""

@@ -30,10 +30,12 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """For the folders of tests that import it, as the next ones."""
     folder = tmp_path_factory.mktemp("report")
     sweep = [named("o-tpt", f"o-tpt[lambda={weight}]") for weight in (18, 0, 2)]
+    grid = [named("o-tpt", f"o-tpt[views={views},lambda={weight}]") for views in (8, 32) for weight in (18, 0, 2)]
     requests = {
         "main": (SETS, Evaluation(methods=METHODS, seeds=SEEDS)),
         "prompts": (SMALL_SETS, Evaluation(methods=METHODS[:2], prompts=PROMPTS)),
         "sweep": (SMALL_SETS, Evaluation(methods=["zero-shot", *sweep])),
+        "grid": (SMALL_SETS, Evaluation(methods=["zero-shot", *grid])),
     }
     return {name: simulate_run(folder / name, *request) for name, request in requests.items()}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -128,7 +129,7 @@ def draw_sweep(results: Results, *, metric: str = "ece", setting: str | None = N
     lines = list(table[table[setting].notna()].groupby(["base", *held_fixed], sort=False, dropna=False))
     labels = []
     for (base, *fixed), _ in lines:
-        labels.append(", ".join([base, *(f"{name}={value}" for name, value in zip(held_fixed, fixed, strict=True))]))
+        labels.append(_line_label(base, held_fixed, fixed))
     marks = style.looks([*labels, *plain_methods(results.methods)])
     for panel, dataset in zip(axes, results.datasets, strict=True):
         for label, (_, variants) in zip(labels, lines, strict=True):
@@ -148,8 +149,7 @@ def draw_sweep(results: Results, *, metric: str = "ece", setting: str | None = N
             panel.minorticks_off()
         else:
             panel.set_xticks(list(steps.values()), list(map(str, steps)))
-        name = "λ" if setting == "lambda" else setting
-        panel.set(xlabel=name, ylabel=shown.heading, title=style.short(dataset))
+        panel.set(xlabel=_symbol(setting), ylabel=shown.heading, title=style.short(dataset))
     style.legend(figure)
     better = {"higher": "higher is better; ", "lower": "lower is better; "}.get(str(shown.best), "")
     bars = "error bars: standard deviation over seeds; " if len(results.seeds) > 1 else ""
@@ -207,6 +207,17 @@ def _draw_grid(axes: Axes, grid: pd.DataFrame, limits: tuple[float, float], *, h
     axes.set_xticks(range(len(grid.columns)), [_tick(value) for value in grid.columns])
     axes.set_yticks(range(len(grid.index)), [_tick(value) for value in grid.index])
     axes.grid(visible=False)
+
+
+def _line_label(base: str, settings: Sequence[str], values: Sequence[object]) -> str:
+    """Return the label of a line: its method, and its values of the settings that the method has."""
+    parts = [base]
+    for name, value in zip(settings, values, strict=True):
+        if isinstance(value, str):
+            parts.append(f"{_symbol(name)}={value}")
+        elif isinstance(value, (int, float)) and not math.isnan(value):
+            parts.append(f"{_symbol(name)}={value:g}")
+    return ", ".join(parts)
 
 
 def _symbol(setting: str) -> str:
@@ -274,6 +285,6 @@ def _swept(results: Results) -> pd.DataFrame:
     if table.empty:
         raise OtptError(
             "The chosen methods hold no sweep, such as 'o-tpt[lambda=18]'; make a run with "
-            "'otpt sweep … --set lambda=0,1,2,6,18,54'."
+            "'otpt sweep … --sweep lambda=0,1,2,6,18,54'."
         )
     return table
