@@ -134,8 +134,9 @@ Written by `docs/paper.py` from the plan that `otpt reproduce paper` prints and 
 !!! warning "What was and was not run"
     **Not run by anybody here: the published weights on the published data.** All tables and figures below were
     *rehearsed* (`make rehearse`): small archives of all data sets in their official structure with full class lists,
-    downloaded and prepared; random stand-ins of ViT-B/16, RN50, MedCLIP, PLIP and the frozen ViT; checkpoints in the
-    formats of CoOp and MaPLe. The rehearsal shows that every command works, not that the numbers agree.
+    downloaded and prepared; small random stand-ins of ViT-B/16, RN50, MedCLIP, PLIP and the frozen ViT; checkpoints in
+    the formats of CoOp and MaPLe; two images of each set (60 for a temperature), four views, one epoch. It ended with
+    all 19 tables and 10 figures. It shows that every command works, not that the numbers agree.
 """
 
 

@@ -286,13 +286,14 @@ def write_checkpoints(folder: Path) -> dict[str, str]:
         "prompt_learner.token_prefix": normal(1000, 1, 64),
         "prompt_learner.token_suffix": normal(1000, 72, 64),
     }
-    _write_dassl(folder / "coop.pth.tar-50", state)
+    write_dassl(folder / "coop.pth.tar-50", state)
     for name in SETS[:11]:
-        _write_dassl(folder / f"maple-{name}.pth.tar-5", maple_state("vit", 2))
+        write_dassl(folder / f"maple-{name}.pth.tar-5", maple_state("vit", 2))
     return {"coop": str(folder / "coop.pth.tar-50"), "maple": str(folder / "maple-{dataset}.pth.tar-5")}
 
 
-def _write_dassl(path: Path, state: Mapping[str, torch.Tensor]) -> None:
+def write_dassl(path: Path, state: Mapping[str, torch.Tensor]) -> None:
+    """Write a checkpoint as the trainers of CoOp and MaPLe do."""
     optimiser = torch.optim.SGD([torch.nn.Parameter(torch.zeros(2))], lr=0.002, momentum=0.9)
     torch.save({"state_dict": dict(state), "epoch": 50, "optimizer": optimiser.state_dict(), "val_result": None}, path)
 
@@ -344,6 +345,7 @@ def reproduce_words(folder: Path, data: Path, *more: str) -> list[str]:
 def rehearse(folder: Path) -> None:
     """Do everything, and count the tables and figures."""
     started = time.monotonic()
+    folder.mkdir(parents=True, exist_ok=True)
     data = fetch(folder)
     words = reproduce_words(folder, data)
     run(*words)

@@ -202,7 +202,7 @@ def _go(plan: Plan, folder: Path) -> dict[str, list[str]]:
         for number, job in enumerate(plan.jobs, start=1):
             if job.can_run and not job.is_done:
                 say(f"{number} of {len(plan.jobs)}: {job.line}")
-                job.error = _call(job.words, job.makes)
+                job.error = _call(job.words, job.makes, complete=True)
         for exhibit in plan.exhibits:
             reasons = _make_files(exhibit)
             if reasons:
@@ -212,22 +212,32 @@ def _go(plan: Plan, folder: Path) -> dict[str, list[str]]:
     problems = plan.missing()
     for name, reasons in failures.items():
         problems[name] = list(dict.fromkeys([*problems.get(name, []), *reasons]))
-    path = write_index(plan, folder, problems)
-    say(f"tables, figures and commands are in {str(path)!r}")
+    try:
+        path = write_index(plan, folder, problems)
+    except OtptError as error:  # what is missing is to be printed all the same
+        problems["index page"] = [str(error)]
+    else:
+        say(f"tables, figures and commands are in {str(path)!r}")
     return problems
 
 
-def _call(command: Sequence[str], makes: Path) -> str:
-    """Run a command without its output; return why it failed, or ""."""
+def _call(command: Sequence[str], makes: Path, *, complete: bool = False) -> str:
+    """Run a command without its output; return why it failed, or "". With ``complete``, it must end with code 0."""
     try:
         makes.absolute().parent.mkdir(parents=True, exist_ok=True)
         with contextlib.redirect_stdout(io.StringIO()):
-            call(command)
-    except (OtptError, OSError) as error:
-        reason = str(error) if isinstance(error, OtptError) else f"{describe_error(error)}."
+            code = call(command)
+    except OtptError as error:
+        reason = str(error)
+    except OSError as error:
+        reason = f"{describe_error(error)}; free disk space or check the path, then repeat the command."
+    except Exception as error:  # a defect of one command must not cost the others
+        reason = f"{describe_error(error)}; this is a defect of otpt: run the command by itself, and report its output."
+    else:
+        reason = f"it ended with exit code {code}; its messages are above." if complete and code else ""
+    if reason:
         say(f"failed, the other commands continue: {reason}")
-        return reason
-    return ""
+    return reason
 
 
 def _make_files(exhibit: Exhibit) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -187,8 +188,11 @@ class Exhibit:
 
 
 def _stored(runs: Sequence[Path]) -> tuple[set[str], set[str]]:
-    """Return the data sets and methods that runs hold."""
-    opened = [Run(folder) for folder in runs]
+    """Return the data sets and methods that runs hold; a damaged one is named by the command that reads it."""
+    opened: list[Run] = []
+    for folder in runs:
+        with suppress(OtptError):
+            opened.append(Run(folder))
     datasets = {dataset.base_name for run in opened for dataset in run.datasets}
     return datasets, {method for run in opened for method in run.config.methods}
 
@@ -220,7 +224,10 @@ def _left(job: Job, dataset: str) -> int | None:
     whole = images * len(job.seeds)
     if not (job.makes / CONFIG).is_file():
         return whole
-    run = Run(job.makes)
+    try:
+        run = Run(job.makes)
+    except OtptError:  # a damaged configuration, which the command names
+        return whole
     configs = [config for config in run.datasets if config.base_name.partition(":")[0] == dataset]
     stored = {
         (column.method, seed)

@@ -18,8 +18,15 @@ METHODS = _TITLES["methods"]
 
 
 def dataset_title(name: str) -> str:
-    """Return the short title of a data set's column."""
-    return DATASETS.get(name, name)
+    """Return the short title of a data set's column, or of a group of its images.
+
+    >>> dataset_title("dtd"), dataset_title("flowers102:group 1"), dataset_title("mine")
+    ('DTD', 'FLW: group 1', 'mine')
+    """
+    base, _, part = name.partition(":")
+    if name in DATASETS or base not in DATASETS or not part:
+        return DATASETS.get(name, name)
+    return f"{DATASETS[base]}: {part}"
 
 
 def method_title(name: str) -> str:

@@ -34,8 +34,8 @@ def learned_prompt(kind: type[_Learned], source: str | Path | _Learned | None) -
     """Return a learned prompt from a file or an object; raise an :class:`OtptError` if it is missing."""
     if source is None:
         raise OtptError(
-            f"The init {kind.kind!r} needs a learned prompt; name its file as {kind.kind}[context=FILE] or with --set "
-            "context=FILE, or train one with 'otpt train'."
+            f"The init {kind.kind!r} needs a learned prompt of {kind.trainer}; name its file as "
+            f"{kind.kind}[context=FILE] or with --set context=FILE."
         )
     return read_learned_as(kind, source)
 

@@ -48,9 +48,11 @@ class _Learned(ABC):
 
     Attributes:
         kind: init that uses it.
+        trainer: what makes its files.
     """
 
     kind: ClassVar[str]
+    trainer: ClassVar[str]
 
     @abstractmethod
     def state(self) -> dict[str, Tensor]:
@@ -94,6 +96,7 @@ class CoopContext(_Learned):
     class_names: tuple[str, ...] | None = None
     images: tuple[str, ...] = field(default=(), kw_only=True)
     kind: ClassVar[str] = "coop"
+    trainer: ClassVar[str] = "'otpt train coop'"
 
     def prompt(self) -> Prompt:
         """Return the context as an initial prompt."""
@@ -127,6 +130,7 @@ class CocoopContext(_Learned):
     bias2: Tensor
     images: tuple[str, ...] = field(default=(), kw_only=True)
     kind: ClassVar[str] = "cocoop"
+    trainer: ClassVar[str] = "the CoCoOp trainer of https://github.com/KaiyangZhou/CoOp"
 
     def prompt(self) -> Prompt:
         """Return the context shared by all images as an initial prompt."""
@@ -181,6 +185,7 @@ class MaplePrompts(_Learned):
     means: Tensor | None = field(default=None, kw_only=True)
     variances: Tensor | None = field(default=None, kw_only=True)
     kind: ClassVar[str] = "maple"
+    trainer: ClassVar[str] = "'otpt train maple'"
 
     @property
     def depth(self) -> int:

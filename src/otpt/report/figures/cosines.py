@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from otpt.errors import OtptError
 from otpt.report.figures import style
@@ -50,7 +51,8 @@ def draw_cosine(results: Results) -> Figure:
             )
             marginal.axhline(initial, color=style.ink(), linewidth=1.0, dashes=(4, 2))
         points.set(xlabel="test image", ylabel="mean cosine similarity", title=style.short(dataset))
-        points.legend(loc="upper left", fontsize=6.5, ncols=2, bbox_to_anchor=(0, -0.22))
+        points.xaxis.set_major_locator(MaxNLocator(integer=True))
+        points.legend(loc="upper left", fontsize=6.5, ncols=2, bbox_to_anchor=(0, -0.28))
         marginal.set_xlabel("fraction")
     style.footnote(figure, style.note(results, one_seed=True, bins=False))
     return figure
@@ -137,7 +139,7 @@ def draw_geometry(features: Mapping[str, Floats], *, title: str, note: str) -> F
         raise OtptError("The figure 'geometry' needs a method that tunes the prompt; choose some with --methods.")
     names = list(features)
     before = features[names[0]]
-    figure, axes = style.panels(len(names) - 1 + 2, size=(2.6, 2.6), across=len(names) + 1)
+    figure, axes = style.panels(len(names) - 1 + 2, size=(2.6, 3.0), across=len(names) + 1)
     centre = before.mean(axis=0)
     plane = np.linalg.svd(before - centre, full_matrices=False)[2][:2]
     looks = dict(zip(names, style.looks(names).values(), strict=True))
@@ -178,11 +180,10 @@ def draw_geometry(features: Mapping[str, Floats], *, title: str, note: str) -> F
         dispersion_panel.scatter(
             *centre_of, s=60, color=look.colour, marker=look.marker, edgecolor=style.ink(), zorder=4, label=label
         )
-    angles_panel.set(xlabel="angle between two text features, degrees", ylabel="density", title="angles")
-    dispersion_panel.set(xlabel="distance from the centroid", ylabel="angle to the nearest, degrees")
-    dispersion_panel.set_title("dispersion")
+    angles_panel.set(xlabel="angle between two features (°)", ylabel="density", title="angles")
+    dispersion_panel.set(xlabel="distance from the centroid", ylabel="angle to the nearest (°)", title="dispersion")
     for panel in (angles_panel, dispersion_panel):
-        panel.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), fontsize=6.5)
+        panel.legend(loc="upper center", bbox_to_anchor=(0.5, -0.24), fontsize=6.5)
     words = (
         f"arrows: how each class moves from the initial prompt (grey), {factor} times as long, in the plane of the "
         "initial features' two largest directions; +: centroid; large markers: means"

@@ -98,7 +98,10 @@ def draw_radar(results: Results) -> Figure:
     axes.set_rlabel_position(math.degrees(angles[1] / 2))
     ranges = [f"{low:.2f} – {high:.2f}" for low, high in zip(values.min(), values.max(), strict=True)]
     axes.set_xticks(angles, [f"{style.short(name, 20)}\n{words}" for name, words in zip(datasets, ranges, strict=True)])
-    axes.tick_params(axis="x", pad=12)
+    axes.tick_params(axis="x", pad=6)
+    for label, angle in zip(axes.get_xticklabels(), angles, strict=True):  # beside the circle, not across it
+        right = math.sin(angle)
+        label.set_horizontalalignment("center" if abs(right) < 0.2 else "left" if right > 0 else "right")
     style.legend(figure)
     words = "the same scale from 0 on every axis; smaller is better; below each name its smallest and largest ECE"
     style.footnote(figure, f"ECE in percent, {words}; {style.note(results, ece=True)}")
@@ -225,6 +228,10 @@ def _tick(value: object) -> str:
     return f"{value:g}" if isinstance(value, (int, float, np.number)) else str(value)
 
 
+_HEIGHTS = (3, -8, 11, -16)
+"""Heights of labels above their points."""
+
+
 def draw_pareto(results: Results) -> Figure:
     """Draw accuracy against ECE for each value of a sweep, with the Pareto front."""
     table, singles = _swept(results), plain_methods(results.methods)
@@ -238,8 +245,8 @@ def draw_pareto(results: Results) -> Figure:
             look, front, name = marks[base], pareto_front(y, x), style.short(base)
             panel.scatter(x, y, s=22, color=look.colour, marker=look.marker, zorder=3, label=f"{name}, swept")
             panel.plot(x[front], y[front], color=look.colour, linewidth=1.0, label=f"Pareto front of {name}")
-            for rank, at in enumerate(np.argsort(x)):  # above and below in turn, so that neighbours do not overlap
-                offset = (6, 3 if rank % 2 == 0 else -8)
+            for rank, at in enumerate(np.argsort(x)):  # at four heights in turn, so that neighbours do not overlap
+                offset = (6, _HEIGHTS[rank % len(_HEIGHTS)])
                 text = style.short(variants["label"].iloc[at], 14)
                 panel.annotate(text, (x[at], y[at]), offset, textcoords="offset points", fontsize=6)
         for method in singles:
