@@ -17,8 +17,8 @@ from PIL import Image
 import otpt
 from otpt.bulk import rank, uncertainty
 from otpt.bulk.ranking import read_ranked
-from otpt.data import Dataset, label_studio_dataset, load_dataset
 from otpt.cli import main
+from otpt.data import Dataset, label_studio_dataset, load_dataset
 from otpt.data.classes import ClassList
 from otpt.data.label_studio import is_ranked
 from otpt.errors import OtptError

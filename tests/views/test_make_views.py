@@ -189,6 +189,6 @@ def test_flip_probability_at_its_ends(flip, share):
 
 @pytest.mark.parametrize("number", [3.5, 0, -1, True, "8", None])
 def test_a_number_of_views_that_is_none_is_named_in_words(number: object) -> None:
-    with pytest.raises(OtptError, match="The number of views is .*; expected a whole number from 1") as refused:
+    with pytest.raises(OtptError, match=r"The number of views is .*; expected a whole number from 1") as refused:
         ViewRecipe(n_views=number)  # type: ignore[arg-type]
     assert "n_views" not in str(refused.value)

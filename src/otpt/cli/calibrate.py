@@ -19,10 +19,9 @@ from otpt.report.figures import save
 from otpt.report.pictures import draw_calibration
 from otpt.runs import Run
 
-
 _HARDEST = (
-    "the labelled images were ranked by uncertainty, so they are the hardest ones: coverage and risk do not hold for new "
-    "images; draw the images to label for a calibration at random."
+    "the labelled images were ranked by uncertainty, so they are the hardest ones: coverage and risk do not hold for "
+    "new images; draw the images to label for a calibration at random."
 )
 
 
