@@ -142,9 +142,15 @@ def test_a_classifier_takes_the_same_arrays() -> None:
         ):
             found = [each[method].probabilities for each in clf.classify_features(same, [method])]
             assert np.array_equal(found, expected)
-    for wrong in (views.long(), views.to_sparse(), views[:, :0], views * math.nan, views[0], None, "features"):
+    for wrong in (views.long(), views.to_sparse(), views[:, :0], views[0], None, "features"):
         with pytest.raises(OtptError):
             clf.classify_features(wrong, ["zero-shot"])  # type: ignore[arg-type]
+    for number in (0.0, math.nan, math.inf):
+        for view in (0, 3):
+            without_direction = views.clone()
+            without_direction[1, view] = number
+            with pytest.raises(OtptError, match="1 images whose features are NaN or zero, such as row 1"):
+                clf.classify_features(without_direction, ["zero-shot"])
 
 
 def test_methods_as_objects() -> None:

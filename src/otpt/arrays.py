@@ -80,6 +80,14 @@ def check_type(tensor: Tensor, what: str) -> None:
         )
 
 
+def check_directions(features: Tensor, where: str) -> None:
+    """Raise an :class:`OtptError` for image features (N, …, D) without a direction: not finite, or all zero."""
+    is_direction = features.isfinite().all(dim=-1) & (features != 0).any(dim=-1)
+    bad = (~is_direction).flatten(1).any(dim=1).nonzero().flatten().tolist()
+    if bad:
+        raise OtptError(f"{where} has {len(bad)} images whose features are NaN or zero, such as row {bad[0]}.")
+
+
 def check_finite(tensor: Tensor, what: str) -> None:
     """Raise an :class:`OtptError` for nan or infinity; it reads values, which waits for a device."""
     if not bool(tensor.isfinite().all()):

@@ -27,7 +27,7 @@ from PIL import Image
 from torch import Tensor
 
 from otpt.arguments import checked
-from otpt.arrays import Array, as_tensor
+from otpt.arrays import Array, as_tensor, check_directions
 from otpt.backbones import Backbone, as_backbone, load_backbone, open_clip_tags
 from otpt.calibration import Calibrated, Calibration, fit_calibration, fit_label_calibration
 from otpt.decision import CALIBRATED_FIELDS, CalibrationSource, Decision
@@ -733,7 +733,8 @@ class Classifier:
             )
         if not len(views):
             return []
-        views = views.to(self.backbone.dtype)  # also not finite ones, which a flag reports
+        views = views.to(self.backbone.dtype)
+        check_directions(views, "The batch of features")
         chosen = get_methods(methods)
         clf = self._for_call(fields, chosen)
         predictor = clf._predictor(None, chosen)

@@ -34,7 +34,10 @@ _LATEX = {
     "|": r"\textbar{}", '"': r"\textquotedbl{}", "–": "--", "…": r"\dots{}", "±": r"$\pm$", "−": r"$-$",
     "≈": r"$\approx$", "≥": r"$\geq$", "≤": r"$\leq$",
 }  # fmt: skip
-_MARKDOWN = frozenset("\\`*_{}[]<>()#|~!$&")
+_MARKDOWN = frozenset("\\`*_{}[]<>#|~$&")
+"""Characters that change how Markdown shows a text; parentheses do not, and an escaped one opens mathematics."""
+_MARKDOWN_LIST = re.compile(r"[-+](?=[-+ ]|$)|(?<=\d)[.)](?=\s|$)")
+"""What makes a line an item of a list or a rule, at its begin or after its leading digits."""
 
 
 def one_line(text: str) -> str:
@@ -76,13 +79,15 @@ def latex(text: str) -> str:
     return "".join(_LATEX.get(letter, letter) for letter in plain(text))
 
 
-def markdown(text: str) -> str:
+def markdown(text: str, longest: int = LONGEST) -> str:
     """Return :func:`plain` text for a cell or a line of Markdown.
 
-    >>> print(markdown("a|b"))
-    a\\|b
+    >>> print(markdown("a|b (c)"), markdown("1. first"))
+    a\\|b (c) 1\\. first
     """
-    return "".join(f"\\{letter}" if letter in _MARKDOWN else letter for letter in plain(text))
+    shown = "".join(f"\\{letter}" if letter in _MARKDOWN else letter for letter in plain(text, longest))
+    digits = len(shown) - len(shown.lstrip("0123456789"))
+    return f"{shown[:digits]}\\{shown[digits:]}" if _MARKDOWN_LIST.match(shown, digits) else shown
 
 
 def csv_cell(text: str) -> str:

@@ -413,8 +413,10 @@ def rgb_array(source: NDArray[np.generic] | Tensor) -> NDArray[np.uint8]:
         values = _eight_bits(values, name)
     elif values.dtype.kind == "f":
         wide = values.astype(np.float64)
+        if not np.isfinite(wide).all():
+            raise OtptError(f"Cannot use {name} as an image: it has values that are nan or infinite; check its source.")
         low, high = float(wide.min()), float(wide.max())
-        if not (low >= -_ROUNDING and high <= 1 + _ROUNDING):  # also rejects nan
+        if not (low >= -_ROUNDING and high <= 1 + _ROUNDING):
             remedy = "undo its normalisation first" if low < 0 else "divide it by 255"
             raise OtptError(
                 f"Cannot use {name} as an image: its values range from {low:.6g} to {high:.6g}, expected floats in "

@@ -77,11 +77,37 @@ def settings_error(error: ValidationError, model: type[Frozen]) -> OtptError:
     cause = first.get("ctx", {}).get("error")
     if isinstance(cause, OtptError):
         return cause
+    if isinstance(cause, ValidationError):
+        return OtptError(f"{'.'.join(map(str, first['loc']))} is not valid: {describe_mistake(cause)}.")
     name = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
         return unknown("setting", name, model.keywords())
     message = first["msg"]
     return OtptError(f"{name} is {first['input']!r:.200}: {message[:1].lower()}{message[1:]}.")
+
+
+def describe_mistake(error: ValidationError) -> str:
+    """Describe the first mistake in plain data, such as the content of a file, in a few words of our own.
+
+    >>> class Size(BaseModel):
+    ...     width: int
+    >>> try:
+    ...     Size.model_validate({})
+    ... except ValidationError as error:
+    ...     print(describe_mistake(error))
+    'width' is missing
+    """
+    first = error.errors()[0]
+    name = ".".join(map(str, first["loc"]))
+    if first["type"] == "missing":
+        return f"{name!r} is missing"
+    if first["type"] == "extra_forbidden":
+        return f"{name!r} is unknown"
+    if first["type"] in ("model_type", "dict_type"):
+        return f"{name!r} is no mapping of names to values" if name else "it is no mapping of names to values"
+    cause = first.get("ctx", {}).get("error")
+    reason = str(cause) if cause else first["msg"].replace("Input should be ", "expected ")
+    return f"{name!r} is {first['input']!r:.80}: {reason.rstrip('.')}" if name else reason.rstrip(".")
 
 
 def sort_keywords(values: Mapping[str, object], records: Iterable[type[Frozen]]) -> list[dict[str, object]]:

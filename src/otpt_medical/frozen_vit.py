@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 from PIL import Image
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 from safetensors.torch import save
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -32,6 +32,7 @@ from otpt.backbones import (
 )
 from otpt.errors import OtptError
 from otpt.files import write_atomically
+from otpt.records import describe_mistake
 from otpt.transfers import to_device
 from otpt.views import normalised, unit_pixels
 from otpt_medical import FROZEN_SIZE
@@ -257,7 +258,8 @@ def load_frozen_vit(spec: str, size: int = FROZEN_SIZE, precision: str = "float3
         file = next((folder / name for name in _WEIGHTS if (folder / name).is_file()), folder / _WEIGHTS[0])
         tower = VitTower(config, read_checkpoint(file).state)
     except (OSError, RuntimeError, TypeError, ValueError, ZeroDivisionError) as error:
-        reason = str(error).splitlines()[:2][-1].strip()
+        is_config = isinstance(error, ValidationError)
+        reason = describe_mistake(error) if is_config else str(error).splitlines()[:2][-1].strip()
         raise OtptError(f"The folder {str(folder)!r} holds no ViT that FPT can freeze: {reason}") from None
     return FrozenViT(tower, spec, device=place, precision=precision, size=size)
 

@@ -28,6 +28,7 @@ from otpt.evaluation.request import CALIBRATED
 from otpt.files import Json, write_atomically
 from otpt.methods import Method, Protocol, Task, compose
 from otpt.prompts.learned import check_values
+from otpt.records import describe_mistake
 from otpt_medical.parts import ONLY
 
 _NOTES = "otpt"
@@ -129,10 +130,8 @@ def read_trained(path: Path) -> Trained:
     try:
         notes = Notes.model_validate_json(texts.get(_NOTES, "{}"))
     except ValidationError as error:
-        reason = error.errors()[0]
-        where = ".".join(str(part) for part in reason["loc"])
         raise OtptError(
-            f"The notes in the file {str(path)!r} are damaged ({where}: {reason['msg']}); retrain it."
+            f"The notes in the file {str(path)!r} are damaged ({describe_mistake(error)}); retrain it."
         ) from None
     return Trained(path, tensors, notes, notes.method, notes.target)
 

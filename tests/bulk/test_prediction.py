@@ -10,6 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
@@ -60,6 +62,14 @@ def test_features(classifier: otpt.Classifier, images: Path, tmp_path: Path) -> 
     model = classifier.backbone.name
     assert main(["embed", str(images), "--backbone", model, "--device", "cpu", "-o", str(tmp_path / "f.parquet")]) == 0
     assert predict(classifier, tmp_path / "f.parquet", tmp_path / "p.csv").images == 5
+    table = pq.read_table(tmp_path / "f.parquet")
+    features = table.column("feature").to_pylist()
+    features[1] = [0.0] * len(features[1])
+    features[2] = [float("nan")] * len(features[2])
+    place = table.schema.get_field_index("feature")
+    column = pa.array(features, table.schema.field(place).type)
+    pq.write_table(table.set_column(place, table.schema.field(place), column), tmp_path / "zero.parquet")
+    assert predict(classifier, tmp_path / "zero.parquet", tmp_path / "z.csv").failed == 2
     with pytest.raises(otpt.OtptError, match="tpt"):
         predict(classifier, tmp_path / "f.parquet", tmp_path / "q.csv", methods=["tpt"])
     with pytest.raises(otpt.OtptError, match="pool"):

@@ -17,8 +17,10 @@ from PIL import Image
 import otpt
 from otpt.bulk import rank, uncertainty
 from otpt.bulk.ranking import read_ranked
+from otpt.cli import main
 from otpt.data import Dataset, label_studio_dataset, load_dataset
 from otpt.data.classes import ClassList
+from otpt.data.label_studio import is_ranked
 from otpt.errors import OtptError
 from otpt.images import open_image
 from otpt.prediction import Prediction
@@ -261,6 +263,45 @@ def test_labels_come_back(
     path = write(tmp_path / "yes", tasks, [["yes"], ["no"]] * 3)
     dataset = label_studio_dataset(path, ClassList(("cat",), ("cat",)))
     assert [dataset.labels_of(n) for n in range(6)] == [(0,), ()] * 3
+
+
+def test_ranked_labels_are_recognised(
+    photos: Path, classifier: otpt.Classifier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tasks = tasks_of(classifier, photos, tmp_path, monkeypatch)
+    labels = [["cat"], ["dog"]] * 3
+    for write in (as_json, as_json_min, as_csv):
+        assert is_ranked(write(tmp_path / "ranked", tasks, labels))
+    rank(classifier, photos, tmp_path / "rows.csv")
+    otpt.bulk.predict(classifier, photos, tmp_path / "plain.csv")
+    assert is_ranked(tmp_path / "rows.csv")
+    assert not is_ranked(tmp_path / "plain.csv")
+    own = [{"data": {"image": task["data"]["path"]}, "predictions": []} for task in tasks]
+    for write in (as_json, as_json_min, as_csv):
+        assert not is_ranked(write(tmp_path / "own", own, labels))
+    assert not is_ranked(photos)
+    assert not is_ranked(tmp_path / "missing.json")
+
+
+def test_a_calibration_on_ranked_labels_has_a_note(
+    classifier: otpt.Classifier,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "many").mkdir()
+    for number in range(24):
+        pixels = np.random.default_rng(number).integers(0, 256, (40, 40, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(tmp_path / "many" / f"{number}.png")
+    tasks = tasks_of(classifier, tmp_path / "many", tmp_path, monkeypatch)
+    own = [{"data": {"image": task["data"]["path"]}} for task in tasks]
+    (tmp_path / "classes.txt").write_text("\n".join(CLASSES), encoding="utf-8")
+    options = ["--methods", "zero-shot", "--backbone", "pocket", "--device", "cpu", "--classes"]
+    for number, (chosen, noted) in enumerate([(tasks, True), (own, False)]):
+        file = as_json(tmp_path / f"export{number}", chosen, [["cat"], ["dog"], ["sun"]] * 8)
+        out = ["--run", str(tmp_path / f"run{number}"), "-o", str(tmp_path / f"cal{number}.json")]
+        assert main(["calibrate", str(file), *options, f"@{tmp_path / 'classes.txt'}", *out]) == 0
+        assert ("at random" in capsys.readouterr().err) == noted
 
 
 @pytest.mark.parametrize(

@@ -101,6 +101,26 @@ def test_escapes(name: str) -> None:
         assert one_line(name) == plain(name) == latex(name) == markdown(name) == csv_cell(name) == name
 
 
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("O-TPT (λ = 18)", "O-TPT (λ = 18)"),
+        ("a_b*c", r"a\_b\*c"),
+        ("- item", r"\- item"),
+        ("---", r"\---"),
+        ("-", r"\-"),
+        ("+ item", r"\+ item"),
+        ("12. item", r"12\. item"),
+        ("12) item", r"12\) item"),
+        ("1.25 + 2", "1.25 + 2"),
+        ("-0.5", "-0.5"),
+        ("2024 (new)", "2024 (new)"),
+    ],
+)
+def test_markdown_escapes_only_what_changes_the_rendering(text: str, shown: str) -> None:
+    assert markdown(text) == shown
+
+
 @pytest.mark.parametrize("name", ["..", ".", "", "/", "...hidden", "con:", "a" * 400])
 def test_file_names_stay_in_their_folder(name: str) -> None:
     made = file_name(name)

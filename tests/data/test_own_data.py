@@ -210,7 +210,7 @@ def test_hub_labels_are_numbers_whatever_the_classes_are_called(
     hub(monkeypatch, library.Value("int64"), [1, 2, 1], three)
     names.write_text("1\n2\n3\n")
     assert load_dataset("hf:x", classes=names).labels == (1, 2, 1)
-    with pytest.raises(OtptError, match="without class names"):
+    with pytest.raises(OtptError, match=r"without class names.*--classes @FILE \(classes="):
         load_dataset("hf:x")
     hub(monkeypatch, library.ClassLabel(names=["cat", "dog"]), [0, -1, 1], three)
     with pytest.raises(OtptError, match="has no label in row 1"):

@@ -262,7 +262,9 @@ def test_sixteen_bits_are_scaled() -> None:
 def test_what_cannot_be_an_image_is_refused() -> None:
     floats = PIXELS / 255
     holed = np.where(np.arange(3) == 1, np.nan, floats)
-    assert "nan" in _refusal(holed)
+    for broken in (holed, np.full((4, 4, 3), np.inf), torch.full((3, 4, 4), torch.nan)):
+        assert "nan or infinite" in _refusal(broken)
+        assert "divide" not in _refusal(broken)
     assert "undo its normalisation" in _refusal(floats - 0.5)
     assert "values range from 0 to 255, expected floats in [0, 1]; divide it by 255" in _refusal(
         torch.tensor([[[0.0, 255.0]]])

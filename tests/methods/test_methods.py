@@ -136,6 +136,9 @@ def test_method_file(tmp_path: Path) -> None:
     config = get_method(f"{file}:gentle").tuning("shift")
     assert config is not None
     assert (dict(config.weights)["orthogonality"], config.learning_rate) == (0.7, 0.01)
+    for name in ("lambda", "weight"):
+        with pytest.raises(OtptError, match=f"has no objective, so {name} has no effect"):
+            get_method(f"zero-shot[{name}=3]")
     changed = get_method(f"{file}:gentle[lambda=3]")
     assert (changed.name, changed.objectives["orthogonality"]) == ("gentle[lambda=3]", 3.0)
     with pytest.raises(OtptError, match="gentle, sharp"):

@@ -185,3 +185,10 @@ def test_flip_probability_at_its_ends(flip, share):
     views = make_views(image, recipe, numbers, seed=0, image_id="")
     for view in views[1:]:
         np.testing.assert_array_equal(view, views[0][:, :, ::-1] if share else views[0])
+
+
+@pytest.mark.parametrize("number", [3.5, 0, -1, True, "8", None])
+def test_a_number_of_views_that_is_none_is_named_in_words(number: object) -> None:
+    with pytest.raises(OtptError, match=r"The number of views is .*; expected a whole number from 1") as refused:
+        ViewRecipe(n_views=number)  # type: ignore[arg-type]
+    assert "n_views" not in str(refused.value)

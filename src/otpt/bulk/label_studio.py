@@ -15,7 +15,7 @@ from urllib.parse import quote
 from xml.sax.saxutils import quoteattr
 
 from otpt.bulk.rows import Row
-from otpt.data.label_studio import CONTROL, IMAGE, LOCAL_FILES, NO, PATH, YES
+from otpt.data.label_studio import CONTROL, IMAGE, LOCAL_FILES, NO, PATH, VERSION, YES
 from otpt.data.sources import is_remote
 from otpt.escapes import one_line
 from otpt.methods import Task
@@ -72,7 +72,7 @@ class LabelStudio:
             "to_name": IMAGE,
             "value": {"choices": self._choices_of(row)},
         }
-        prediction = {"model_version": f"otpt {row['method']}", "score": 1.0 - uncertainty, "result": [result]}
+        prediction = {"model_version": f"{VERSION}{row['method']}", "score": 1.0 - uncertainty, "result": [result]}
         return {"data": {IMAGE: self._address(name), PATH: name}, "predictions": [prediction]}
 
     def _choices_of(self, row: Row) -> list[str]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Self, Typ
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, FiniteFloat, PositiveInt
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, FiniteFloat, PositiveInt, ValidationError
 
 from otpt.arguments import checked
 from otpt.calibration.arrays import Booleans, Floats, Integers
@@ -47,6 +47,7 @@ from otpt.metrics.binned import bin_edges
 from otpt.metrics.inputs import Values, check_bins, check_probabilities
 from otpt.metrics.multi_label import METRICS as LABEL_METRICS
 from otpt.metrics.multi_label import OF_ONE_LABEL, check_labels_present, multi_label_intervals
+from otpt.records import describe_mistake
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -321,7 +322,7 @@ def read_calibration(path: str | Path) -> Calibration:
         if not isinstance(content, Mapping) or calibration.digest != content.get("checksum"):
             raise ValueError("its checksum is wrong")
     except ValueError as error:
-        reason = " ".join(str(error).split())
+        reason = describe_mistake(error) if isinstance(error, ValidationError) else " ".join(str(error).split())
         raise OtptError(
             f"The file {str(path)!r} is not a calibration file of this version or is corrupt: {reason}; recreate it "
             "with 'otpt calibrate'."

@@ -10,13 +10,19 @@ from otpt.calibration import Calibration
 from otpt.calibration.maps import DEFAULT, MAPS
 from otpt.cli import options as o
 from otpt.cli.evaluate import EvaluationOptions, RunOptions, say_incomplete
-from otpt.cli.terminal import print_json, print_table, show
+from otpt.cli.terminal import note, print_json, print_table, show
+from otpt.data.label_studio import is_ranked
 from otpt.errors import OtptError
 from otpt.evaluation import calibrate_run
 from otpt.methods import DEFAULT_METHOD, MULTI_LABEL
 from otpt.report.figures import save
 from otpt.report.pictures import draw_calibration
 from otpt.runs import Run
+
+_HARDEST = (
+    "the labelled images were ranked by uncertainty, so they are the hardest ones: coverage and risk do not hold for "
+    "new images; draw the images to label for a calibration at random."
+)
 
 
 @o.option_group("Options")
@@ -86,6 +92,8 @@ def calibrate(
         free_ranks=fit.raps_ranks,
     )
     calibration.write(out)
+    if is_ranked(Path(dataset)):
+        note(_HARDEST)
     if fit.figure is not None:
         save(draw_calibration(calibration), fit.figure)
     if options.run.json:

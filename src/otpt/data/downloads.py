@@ -16,6 +16,7 @@ from otpt.arguments import checked
 from otpt.errors import OtptError, describe_error
 from otpt.files import parse_toml, read_text
 from otpt.plugins import load_installed_plugins, restorable
+from otpt.records import describe_mistake
 
 _STRICT = ConfigDict(extra="forbid")
 _GOOGLE_DRIVE = "https://drive.google.com/file/d/{}/view"
@@ -116,8 +117,6 @@ def read_downloads(text: str, name: str) -> dict[str, Download]:
     try:
         return TypeAdapter(dict[str, Download]).validate_python(parse_toml(text))
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise OtptError(f"The table of sources {name!r} has a mistake at {where}: {first['msg']}.") from None
+        raise OtptError(f"The table of sources {name!r} has a mistake: {describe_mistake(error)}.") from None
     except ValueError as error:
         raise OtptError(f"The table of sources {name!r} is not valid TOML: {describe_error(error)}.") from None

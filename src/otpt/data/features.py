@@ -25,8 +25,10 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
+import torch
 
 from otpt.arguments import checked
+from otpt.arrays import check_directions
 from otpt.data.classes import ClassList, class_list_of
 from otpt.data.dataset import DEFAULT_PROMPT, Conventions, Dataset
 from otpt.data.own import origin_of, resolve_labels
@@ -134,9 +136,7 @@ def feature_dataset(
     where = f"The data set {name!r}"
     images = _floats(features, f"image features of {name!r}", (2, 3))
     views = images[:, None] if images.ndim == 2 else images
-    bad = np.flatnonzero(~_directions(views).all(axis=1))
-    if len(bad):
-        raise OtptError(f"{where} has {len(bad)} images whose features are NaN or zero, such as row {bad[0]}.")
+    check_directions(torch.from_numpy(views), where)
     class_list = None if class_names is None else class_list_of(class_names)
     listed, indices = resolve_labels([str(label) for label in np.asarray(labels).tolist()], class_list, where)
     image_ids = [str(image_id) for image_id in (range(len(views)) if ids is None else ids)]

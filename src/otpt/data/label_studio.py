@@ -37,6 +37,11 @@ YES, NO = "yes", "no"
 LOCAL_FILES = "/data/local-files/?d="
 """Begin of addresses of files that Label Studio serves from a folder."""
 
+VERSION = "otpt "
+"""Begin of the model version of predictions in tasks."""
+UNCERTAINTY = "uncertainty"
+"""Column by which rows are sorted."""
+
 _UPLOADED = re.compile(r"/data/upload/(?:\d+/)?(?:[0-9a-f]{8}-)?(?P<name>[^/]+)")
 _FACTS = {"annotator", "annotation_id", "created_at", "updated_at", "lead_time", "was_cancelled", "agreement", "id"}
 """Columns of a CSV export that are neither data nor labels."""
@@ -61,6 +66,35 @@ def is_label_studio(path: Path) -> bool:
     except (OSError, ValueError):
         return False  # reported by the reader of tables
     return {"annotation_id", "lead_time"} <= head
+
+
+def is_ranked(path: Path) -> bool:
+    """Return whether labelled images were ranked by their uncertainty: tasks or rows that otpt wrote in that order."""
+    if not path.is_file() or path.suffix.lower() not in (".json", ".csv", ".tsv", ".parquet"):
+        return False
+    if path.suffix.lower() != ".json":
+        table = read_table(path)
+        return UNCERTAINTY in table or _has_ranked_images(table.to_dict("records"))
+    try:
+        tasks = parse_json(read_text(path, "export of Label Studio"))
+    except ValueError:
+        return False  # reported by the reader of exports
+    rows = [task for task in tasks if isinstance(task, dict)] if isinstance(tasks, list) else []
+    data = [row["data"] if isinstance(row.get("data"), dict) else row for row in rows]
+    return any(map(_has_our_prediction, rows)) or _has_ranked_images(data)
+
+
+def _has_ranked_images(rows: Sequence[Mapping[str, object]]) -> bool:
+    """Return whether a row has the image and the path as in tasks of otpt, which JSON_MIN and CSV keep."""
+    return any(PATH in row and str(row.get(IMAGE, "")).startswith(LOCAL_FILES) for row in rows)
+
+
+def _has_our_prediction(task: Mapping[str, object]) -> bool:
+    predictions = task.get("predictions")
+    return any(
+        isinstance(prediction, dict) and str(prediction.get("model_version", "")).startswith(VERSION)
+        for prediction in (predictions if isinstance(predictions, list) else [])
+    )
 
 
 @checked

@@ -88,7 +88,7 @@ def resolve_labels(
         if all(label.isdecimal() for label in labels):
             raise OtptError(
                 f"{origin}: the labels are numbers ({shortened(dict.fromkeys(labels), 3)}) without class names; "
-                "give a file of class names, one per line in label order."
+                "give a file of class names, one per line in label order: --classes @FILE (classes= in Python)."
             )
         names = tuple(sorted(set(labels)))
         classes = ClassList(names, names, taken_from="labels")

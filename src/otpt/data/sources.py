@@ -214,7 +214,7 @@ class Source:
                 ids = batch.column("id").to_pylist() if "id" in names else [f"{word}#{next(numbers)}" for _ in batch]
                 errors = batch.column("error").to_pylist() if "error" in names else [None] * len(batch)
                 for name, value, error in zip(ids, batch.column(FEATURE), errors, strict=True):
-                    yield FeatureRow(str(name), np.asarray(value.values) if value.is_valid else None, error)
+                    yield _feature_row(str(name), np.asarray(value.values) if value.is_valid else None, error)
 
     def count(self) -> int | Unknown:
         """Return the number of images or features, or why it is unknown without reading them all."""
@@ -285,6 +285,13 @@ class Source:
             )
         else:
             yield _one(word)
+
+
+def _feature_row(name: str, feature: npt.NDArray[np.floating] | None, error: str | None) -> FeatureRow:
+    """Return a row of a table, whose feature is left out if it has no direction."""
+    if feature is not None and not (np.isfinite(feature).all() and feature.any()):
+        return FeatureRow(name, None, f"The feature of {name!r} is NaN or zero.")
+    return FeatureRow(name, feature, error)
 
 
 def parts_of_table(folder: str) -> list[str]:

@@ -381,6 +381,8 @@ class Method(Steps):
     def _with(self, name: str, value: object) -> Method:
         if name in ("lambda", "weight"):
             candidates = self._regularisers or (list(self.objectives) if name == "weight" else [])
+            if not candidates and not self.objectives:
+                raise OtptError(f"Method {self.name!r} has no objective, so {name} has no effect; leave it out.")
             if len(candidates) != 1:
                 raise OtptError(
                     f"Method {self.name!r} has {len(candidates)} objectives that {name} can set; expected one. Set a "

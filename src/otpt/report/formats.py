@@ -272,7 +272,7 @@ def _markdown_table(escaped: pd.DataFrame, names: int, title: str, notes: Sequen
     """Return a Markdown table of escaped strings; title and notes are escaped here."""
     sides = ["left"] * names + ["right"] * (escaped.shape[1] - names)
     table = escaped.to_markdown(index=False, disable_numparse=True, colalign=sides)
-    title, *sentences = (" ".join(map(markdown, line.split())) for line in (title, *notes))
+    title, *sentences = (markdown(line, len(line)) for line in (title, *notes))
     return "\n\n".join([*([f"**{title}**"] if title else []), table, *sentences]) + "\n"
 
 

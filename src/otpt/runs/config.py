@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from otpt.errors import OtptError
 from otpt.files import Json, as_json, read_json, write_atomically
+from otpt.records import describe_mistake
 
 CONFIG = "config.json"
 FORMAT = 3
@@ -146,9 +147,7 @@ def read_config(folder: Path) -> RunConfig:
     try:
         return RunConfig.model_validate(content)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise OtptError(f"The run configuration {str(path)!r} is damaged: {where}: {first['msg']}.") from None
+        raise OtptError(f"The run configuration {str(path)!r} is damaged: {describe_mistake(error)}.") from None
 
 
 def write_config(folder: Path, config: RunConfig) -> None:

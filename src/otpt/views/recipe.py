@@ -140,6 +140,8 @@ class ViewRecipe:
             try:
                 adapter.validate_python(value, strict=True)
             except ValidationError as error:
+                if name == "n_views":
+                    raise OtptError(f"The number of views is {value!r}; expected a whole number from 1.") from None
                 reason = error.errors()[0]["msg"].replace("Input should be ", "")
                 raise OtptError(f"{name} of the views is {value!r}; expected {reason}.") from None
         for name, (low, high) in {"crop_scale": self.crop_scale, "crop_ratio": self.crop_ratio}.items():
