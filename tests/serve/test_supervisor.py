@@ -63,7 +63,10 @@ def answers(server: Server) -> httpx.Response:
         return client.post("/v1/predict", json=GOOD)
 
 
-@pytest.mark.parametrize("method", ["never-ends", "crashes", "stops"])
+@pytest.mark.parametrize(
+    "method",
+    ["crashes", pytest.param("never-ends", marks=pytest.mark.long), pytest.param("stops", marks=pytest.mark.long)],
+)
 def test_the_process_is_replaced(hostile: Server, method: str) -> None:
     with hostile.client() as client:
         before = restarts(client)

@@ -98,7 +98,7 @@ def choose_gelu(asked: bool | None, needed: bool | None, named: bool | None, sou
             f"{words[needed]}; using {words[needed]}. Pass quick_gelu={named} to override."
         )
     if warning:
-        warnings.warn(warning, QuickGeluWarning, stacklevel=5)  # attributed to the caller of load_backbone
+        warnings.warn(warning, QuickGeluWarning, stacklevel=6)  # attributed to the caller of load_backbone
     return chosen
 
 

@@ -109,7 +109,7 @@ def load_transformers(source: str, quick_gelu: bool | None = None) -> Parts:
                 f"{source} has no {' and no '.join(missing)}; CLIP's {'is' if len(missing) == 1 else 'are'} used. If "
                 "the model was trained with another, save it into the same folder.",
                 AssumedPartsWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
         preprocess = {} if processor is None else processor
         if config.model_type == "clip":
