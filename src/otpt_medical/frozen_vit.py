@@ -258,16 +258,10 @@ def load_frozen_vit(spec: str, size: int = FROZEN_SIZE, precision: str = "float3
         file = next((folder / name for name in _WEIGHTS if (folder / name).is_file()), folder / _WEIGHTS[0])
         tower = VitTower(config, read_checkpoint(file).state)
     except (OSError, RuntimeError, TypeError, ValueError, ZeroDivisionError) as error:
-<<<<<<< HEAD
         if isinstance(error, ValidationError):
             reason = describe_mistake(error)
         else:
             reason = str(error).splitlines()[:2][-1].strip()
-=======
-        reason = str(error).splitlines()[:2][-1].strip()
-        if isinstance(error, ValidationError):
-            reason = describe_mistake(error)
->>>>>>> wt-fn2
         raise OtptError(f"The folder {str(folder)!r} holds no ViT that FPT can freeze: {reason}") from None
     return FrozenViT(tower, spec, device=place, precision=precision, size=size)
 
