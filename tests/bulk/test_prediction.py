@@ -16,6 +16,7 @@ import pytest
 from PIL import Image
 
 import otpt
+from otpt import OtptError
 from otpt.bulk import BulkResult, ClassifierJob, EmbeddingJob, Monitor, RowStore, embed, predict
 from otpt.cli import main
 from otpt.workers import ProcessPool
@@ -110,6 +111,21 @@ def test_changed_images_are_reported_and_keep_their_rows(
     assert command(classifier, images, out, "--overwrite") == 0
     assert "changed" not in capsys.readouterr().err
     assert not out.read_bytes().startswith(before)
+
+
+def test_a_stream_is_not_continued_or_split(classifier: otpt.Classifier, images: Path, tmp_path: Path) -> None:
+    """Its state is lost with the process, so that other rows would follow."""
+    paths = sorted(images.iterdir())
+    out = tmp_path / "p.csv"
+    with pytest.raises(OtptError, match="tda"):
+        predict(classifier, paths, out, methods=["tda"], workers=2)
+    predict(classifier, paths[:3], out, methods=["tda"])
+    rows = out.read_bytes()
+    predict(classifier, paths[:3], out, methods=["tda"])
+    with pytest.raises(OtptError, match="tda"):
+        predict(classifier, paths, out, methods=["tda"])
+    assert out.read_bytes() == rows
+    assert predict(classifier, paths, out, methods=["tda"], overwrite=True).images == len(paths)
 
 
 def test_a_monitor_sees_the_answers(classifier: otpt.Classifier, images: Path, tmp_path: Path) -> None:

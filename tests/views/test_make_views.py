@@ -120,9 +120,9 @@ def test_bad_preprocessing(change):
 @pytest.mark.parametrize(
     ("options", "word"),
     [
-        ({"n_views": 0}, "n_views"),
-        ({"n_views": 2.0}, "n_views"),
-        ({"n_views": True}, "n_views"),
+        ({"n_views": 0}, "views"),
+        ({"n_views": 2.0}, "views"),
+        ({"n_views": True}, "views"),
         ({"augmix": "yes"}, "augmix"),
         ({"crop_scale": (0.0, 1.0)}, "crop_scale"),
         ({"crop_scale": (0.5, 0.1)}, "crop_scale"),

@@ -239,6 +239,12 @@ def run(
     done = 0
     if store is not None:
         done = store.resume(waiting)
+        streams = stream_methods(job)
+        if done and streams and next(waiting, None) is not None:
+            raise OtptError(
+                f"{store.path!r} holds {done} images, but method {streams[0]!r} carries a state from image to image, "
+                "so it cannot be continued; start it again with --overwrite (overwrite=True)."
+            )
         monitor.resumed(store)
     pending: deque[PendingImage] = deque()
     problems: list[OtptError] = []
@@ -285,6 +291,12 @@ def open_images(source: Images) -> Iterable[Item]:
 def fit_job(job: ClassifierJob, images: Iterable[Item], pool: Pool) -> ClassifierJob:
     """Return a job for the images: of features, if they are, or of images that are read ahead if they are remote."""
     check_pool(images, pool)
+    streams = stream_methods(job)
+    if streams and not pool.inline:
+        raise OtptError(
+            f"Method {streams[0]!r} carries a state from image to image, so its images are predicted in one process; "
+            "leave --workers and --engine out."
+        )
     if not isinstance(images, Source):
         return job
     fitted = job
@@ -294,6 +306,12 @@ def fit_job(job: ClassifierJob, images: Iterable[Item], pool: Pool) -> Classifie
     elif images.is_remote:
         fitted = replace(job, readers=READERS)
     return job if fitted == job else fitted  # a pool loads the model again for another job
+
+
+def stream_methods(job: object) -> list[str]:
+    """Return the names of the methods of a job whose predictions depend on the images before."""
+    methods = job.methods if isinstance(job, ClassifierJob) else ()
+    return [method.name for method in methods if method.scope == "stream"]
 
 
 def check_pool(images: Iterable[Item], pool: Pool) -> None:
