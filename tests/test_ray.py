@@ -65,6 +65,8 @@ def test_bad_images_and_bad_input(model: str, files: list[Path]) -> None:
         classify({"picture": []})
     with pytest.raises(OtptError, match="no-method"):
         Classify(model, CLASSES, "no-method")
+    with pytest.raises(OtptError, match="tda"):  # a stream, whose batches would reach several workers
+        Classify(model, CLASSES, "tda")
 
 
 @pytest.mark.long

@@ -48,7 +48,13 @@ class Classify:
         self._options: dict[str, object] = {"classes": tuple(classes), "method": method, **options}
         of_model = {"method", "device", "urls", *BACKBONE_OPTIONS}
         fields = {name: value for name, value in self._options.items() if name not in of_model}
-        read_records(method, fields)  # fail early
+        task, protocol, _ = read_records(method, fields)  # fail early
+        default = protocol.for_task(task).methods[0]
+        if default.scope == "stream":
+            raise OtptError(
+                f"Method {default.name!r} carries a state from image to image, but workers take batches in any order; "
+                "take a method that predicts each image by itself."
+            )
 
     def __getstate__(self) -> dict[str, object]:
         return {name: value for name, value in vars(self).items() if name != "_classifier"}
